@@ -18,7 +18,8 @@ CREATE TABLE domain_capacity
     slots         Array(UInt32),          -- how many slots of each size fit now
     gpus_basis    LowCardinality(String), -- exact, or assumed where a node's GPU count is not known
     version       UInt64,
-    is_deleted    UInt8
+    is_deleted    UInt8,
+    INDEX by_version version TYPE minmax GRANULARITY 1 -- readers follow what is new
 )
 ENGINE = ReplacingMergeTree(version, is_deleted)
 ORDER BY (cluster, domain, minute);
