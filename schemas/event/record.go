@@ -21,6 +21,7 @@ const (
 	TopicCounters   = "spillway.counters.v1"
 	TopicDomain     = "spillway.domain.v1"
 	TopicWorkload   = "spillway.workload.v1"
+	TopicSource     = "spillway.source.v1"
 	TopicSpill      = "spillway.spill.v1"
 	TopicDeadLetter = "spillway.deadletter.v1"
 )
@@ -54,6 +55,8 @@ func New(topic string) (Record, error) {
 		return &Domain{}, nil
 	case TopicWorkload:
 		return &Workload{}, nil
+	case TopicSource:
+		return &Source{}, nil
 	case TopicSpill:
 		return &Spill{}, nil
 	case TopicDeadLetter:
@@ -66,7 +69,7 @@ func New(topic string) (Record, error) {
 func Topics() []string {
 	return []string{
 		TopicPlacement, TopicMembership, TopicNode, TopicCounters, TopicDomain, TopicWorkload,
-		TopicSpill, TopicDeadLetter,
+		TopicSource, TopicSpill, TopicDeadLetter,
 	}
 }
 

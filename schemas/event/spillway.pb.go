@@ -1425,6 +1425,92 @@ func (x *Workload) GetObservedAtMs() int64 {
 	return 0
 }
 
+// Source says that one collector has read its source in full: without it a quiet cluster and a dead collector
+// would look the same. Key: cluster/source.
+type Source struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Source        string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`                                    // the collector's name: slurm, topology, simulate, ...
+	ObservedAtMs  int64                  `protobuf:"varint,3,opt,name=observed_at_ms,json=observedAtMs,proto3" json:"observed_at_ms,omitempty"` // of this report
+	GoodAtMs      *int64                 `protobuf:"varint,4,opt,name=good_at_ms,json=goodAtMs,proto3,oneof" json:"good_at_ms,omitempty"`       // of the last full read; not set = none yet
+	Problem       string                 `protobuf:"bytes,5,opt,name=problem,proto3" json:"problem,omitempty"`                                  // why the newest read failed; empty = it did not
+	IntervalMs    *uint32                `protobuf:"varint,6,opt,name=interval_ms,json=intervalMs,proto3,oneof" json:"interval_ms,omitempty"`   // how often the source is read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Source) Reset() {
+	*x = Source{}
+	mi := &file_spillway_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Source) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Source) ProtoMessage() {}
+
+func (x *Source) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Source.ProtoReflect.Descriptor instead.
+func (*Source) Descriptor() ([]byte, []int) {
+	return file_spillway_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Source) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *Source) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Source) GetObservedAtMs() int64 {
+	if x != nil {
+		return x.ObservedAtMs
+	}
+	return 0
+}
+
+func (x *Source) GetGoodAtMs() int64 {
+	if x != nil && x.GoodAtMs != nil {
+		return *x.GoodAtMs
+	}
+	return 0
+}
+
+func (x *Source) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *Source) GetIntervalMs() uint32 {
+	if x != nil && x.IntervalMs != nil {
+		return *x.IntervalMs
+	}
+	return 0
+}
+
 // Spill is one verdict, or a change of one, for anyone to consume. Key: cluster/job_id.
 type Spill struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
@@ -1454,7 +1540,7 @@ type Spill struct {
 
 func (x *Spill) Reset() {
 	*x = Spill{}
-	mi := &file_spillway_proto_msgTypes[10]
+	mi := &file_spillway_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1552,7 @@ func (x *Spill) String() string {
 func (*Spill) ProtoMessage() {}
 
 func (x *Spill) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_proto_msgTypes[10]
+	mi := &file_spillway_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1565,7 @@ func (x *Spill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spill.ProtoReflect.Descriptor instead.
 func (*Spill) Descriptor() ([]byte, []int) {
-	return file_spillway_proto_rawDescGZIP(), []int{10}
+	return file_spillway_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Spill) GetCluster() string {
@@ -1639,7 +1725,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_spillway_proto_msgTypes[11]
+	mi := &file_spillway_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1737,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_proto_msgTypes[11]
+	mi := &file_spillway_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1750,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_spillway_proto_rawDescGZIP(), []int{11}
+	return file_spillway_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeadLetter) GetTopic() string {
@@ -1903,7 +1989,18 @@ const file_spillway_proto_rawDesc = "" +
 	"\r_step_secondsB\x15\n" +
 	"\x13_samples_per_secondB\n" +
 	"\n" +
-	"\b_goodput\"\x91\x05\n" +
+	"\b_goodput\"\xe2\x01\n" +
+	"\x06Source\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12$\n" +
+	"\x0eobserved_at_ms\x18\x03 \x01(\x03R\fobservedAtMs\x12!\n" +
+	"\n" +
+	"good_at_ms\x18\x04 \x01(\x03H\x00R\bgoodAtMs\x88\x01\x01\x12\x18\n" +
+	"\aproblem\x18\x05 \x01(\tR\aproblem\x12$\n" +
+	"\vinterval_ms\x18\x06 \x01(\rH\x01R\n" +
+	"intervalMs\x88\x01\x01B\r\n" +
+	"\v_good_at_msB\x0e\n" +
+	"\f_interval_ms\"\x91\x05\n" +
 	"\x05Spill\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\x18\n" +
@@ -1975,7 +2072,7 @@ func file_spillway_proto_rawDescGZIP() []byte {
 }
 
 var file_spillway_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_spillway_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_spillway_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_spillway_proto_goTypes = []any{
 	(State)(0),            // 0: spillway.event.v1.State
 	(Intent_Mode)(0),      // 1: spillway.event.v1.Intent.Mode
@@ -1989,8 +2086,9 @@ var file_spillway_proto_goTypes = []any{
 	(*Counters)(nil),      // 9: spillway.event.v1.Counters
 	(*Domain)(nil),        // 10: spillway.event.v1.Domain
 	(*Workload)(nil),      // 11: spillway.event.v1.Workload
-	(*Spill)(nil),         // 12: spillway.event.v1.Spill
-	(*DeadLetter)(nil),    // 13: spillway.event.v1.DeadLetter
+	(*Source)(nil),        // 12: spillway.event.v1.Source
+	(*Spill)(nil),         // 13: spillway.event.v1.Spill
+	(*DeadLetter)(nil),    // 14: spillway.event.v1.DeadLetter
 }
 var file_spillway_proto_depIdxs = []int32{
 	1, // 0: spillway.event.v1.Intent.mode:type_name -> spillway.event.v1.Intent.Mode
@@ -2020,13 +2118,14 @@ func file_spillway_proto_init() {
 	file_spillway_proto_msgTypes[6].OneofWrappers = []any{}
 	file_spillway_proto_msgTypes[9].OneofWrappers = []any{}
 	file_spillway_proto_msgTypes[10].OneofWrappers = []any{}
+	file_spillway_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_proto_rawDesc), len(file_spillway_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

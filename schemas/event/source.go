@@ -1,0 +1,17 @@
+package event
+
+// RecordTopic implements Record.
+func (*Source) RecordTopic() string { return TopicSource }
+
+// RecordKey implements Record: cluster/source.
+func (s *Source) RecordKey() string { return s.GetCluster() + "/" + s.GetSource() }
+
+// Validate implements Record.
+func (s *Source) Validate() error {
+	var c checker
+	c.part("cluster", s.GetCluster())
+	c.name("source", s.GetSource())
+	c.observed(s.GetObservedAtMs())
+	c.millis("good_at_ms", s.GoodAtMs)
+	return c.err
+}
