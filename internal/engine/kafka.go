@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/segmentio/kafka-go/sasl/scram"
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// Kafka says where the brokers are and how to reach them.
+type Kafka struct {
+	Brokers    []string       // host:port
+	Embedded   bool           // the broker runs in this process
+	Partitions int            // partition count of topics made without one
+	TLS        *tls.Config    // nil: plain text
+	SASL       sasl.Mechanism // nil: no login
+}
+
+// Dialer is what kafka-go's readers, groups and connections need to reach these brokers.
+func (k Kafka) Dialer() *kafka.Dialer {
+	return &kafka.Dialer{ClientID: "spillway", Timeout: 10 * time.Second, DualStack: true, TLS: k.TLS, SASLMechanism: k.SASL}
+}
+
+// Transport is what kafka-go's writers and clients need to reach these brokers. Whoever asks for one closes its idle
+// connections when done.
+func (k Kafka) Transport() *kafka.Transport {
+	return &kafka.Transport{ClientID: "spillway", DialTimeout: 10 * time.Second, TLS: k.TLS, SASL: k.SASL}
+}
+
+// externalKafka reads the secrets of brokers that run elsewhere. It does not dial them.
+func externalKafka(c KafkaConfig) (Kafka, error) {
+	k := Kafka{Brokers: c.Brokers, Partitions: c.Partitions}
+	var err error
+	if k.TLS, err = c.TLS.client(); err != nil {
+		return k, fmt.Errorf("kafka.tls: %w", err)
+	}
+	password, err := readSecret(c.SASL.PasswordFile)
+	if err != nil {
+		return k, fmt.Errorf("kafka.sasl.password_file: %w", err)
+	}
+	switch strings.ToLower(c.SASL.Mechanism) {
+	case "":
+	case "plain":
+		k.SASL = plain.Mechanism{Username: c.SASL.User, Password: password}
+	case "scram-sha-256":
+		k.SASL, err = scram.Mechanism(scram.SHA256, c.SASL.User, password)
+	case "scram-sha-512":
+		k.SASL, err = scram.Mechanism(scram.SHA512, c.SASL.User, password)
+	default:
+		err = fmt.Errorf("unknown mechanism %q", c.SASL.Mechanism)
+	}
+	if err != nil {
+		return k, fmt.Errorf("kafka.sasl: %w", err)
+	}
+	return k, nil
+}
+
+// startKafka runs a broker in this process that keeps its records below dir.
+func startKafka(dir string, c KafkaConfig, log *slog.Logger) (*kfake.Cluster, Kafka, error) {
+	const op = "start kafka"
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, Kafka{}, diskError(op, err)
+	}
+	opts := []kfake.Opt{
+		kfake.NumBrokers(1),
+		kfake.ClusterID("spillway"),
+		kfake.DataDir(dir),
+		kfake.DefaultNumPartitions(c.Partitions),
+		kfake.BrokerConfigs(map[string]string{
+			"log.retention.bytes": strconv.Itoa(c.RetentionMB << 20),
+			"log.retention.ms":    strconv.FormatInt((time.Duration(c.RetentionHours) * time.Hour).Milliseconds(), 10),
+		}),
+		kfake.WithLogger(kafkaLogger{log}),
+	}
+	if c.AutoCreate {
+		opts = append(opts, kfake.AllowAutoTopicCreation())
+	}
+	if c.Port != 0 {
+		opts = append(opts, kfake.Ports(c.Port))
+	}
+	cluster, err := kfake.NewCluster(opts...)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, Kafka{}, &Error{Op: op, Kind: ErrPortInUse,
+			Hint: fmt.Sprintf("%s is taken: stop what listens there, or set kafka.port to another port (0: a free one)", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))}
+	}
+	if err != nil {
+		return nil, Kafka{}, diskError(op, err)
+	}
+	k := Kafka{Brokers: cluster.ListenAddrs(), Embedded: true, Partitions: c.Partitions}
+	log.Info("kafka is ready", "brokers", strings.Join(k.Brokers, ","))
+	return cluster, k, nil
+}
+
+// kafkaLogger passes the broker's warnings on; the rest is of no use to whoever runs a pipeline.
+type kafkaLogger struct{ log *slog.Logger }
+
+func (l kafkaLogger) Logf(level kfake.LogLevel, format string, args ...any) {
+	switch level {
+	case kfake.LogLevelError:
+		l.log.Log(context.Background(), slog.LevelError, "kafka: "+fmt.Sprintf(format, args...))
+	case kfake.LogLevelWarn:
+		l.log.Log(context.Background(), slog.LevelWarn, "kafka: "+fmt.Sprintf(format, args...))
+	}
+}
