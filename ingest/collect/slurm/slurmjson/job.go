@@ -9,6 +9,7 @@ type Job struct {
 	// Accounting is true for a record in the accounting shape. Such a record has one run of the job and never GRES indices.
 	Accounting bool
 
+	// Cluster is "" in old versions; Meta.Cluster then has it.
 	Cluster string
 	JobID   uint32
 	// SLUID names one run of the job (data_parser v0.0.44 and later; accounting v0.0.45). It changes at a requeue.
@@ -53,7 +54,7 @@ type Job struct {
 	// ScheduledNodes is the hostlist planned for a pending job.
 	ScheduledNodes               string
 	RequiredNodes, ExcludedNodes string
-	// NodeCount is the allocated, or while pending the requested, number of nodes.
+	// NodeCount is the allocated number of nodes; in a poll, while pending, the requested one.
 	NodeCount *uint32
 	// GresDetail has one GRES string per allocated node, in the order of AllocNodeNames. Slurm empties it when the job ends.
 	GresDetail []string
@@ -92,7 +93,7 @@ type Limit struct {
 	Duration time.Duration
 }
 
-// ExitCode is how the job's batch script ended; all fields are unset while it runs.
+// ExitCode is how the job's batch script ended. Slurm prints SUCCESS and 0 for a job that has not ended.
 type ExitCode struct {
 	// Status is SUCCESS, ERROR, SIGNALED, CORE_DUMPED, PENDING or "".
 	Status     string
@@ -159,6 +160,8 @@ type Meta struct {
 	Unchanged bool
 	// Records is how many records were handed over.
 	Records int
+	// Unread counts the values whose shape the decoder does not know, by path (".jobs.time_limit"). Their fields are absent.
+	Unread map[string]int
 }
 
 // Version is a Slurm version; all fields are 0 when the document has none.
