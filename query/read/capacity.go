@@ -1,0 +1,224 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Domain is the capacity of one NVLink domain at a moment.
+type Domain struct {
+	Cluster     string            `json:"cluster"`
+	Domain      string            `json:"domain"`
+	Since       time.Time         `json:"since" doc:"Minute of the last change."`
+	Nodes       uint16            `json:"nodes"`
+	NodesUsable uint16            `json:"nodes_usable"`
+	NodesFree   uint16            `json:"nodes_free" doc:"Usable and wholly free."`
+	GPUs        uint32            `json:"gpus"`
+	GPUsUsable  uint32            `json:"gpus_usable"`
+	GPUsHeld    uint32            `json:"gpus_held" doc:"By real jobs."`
+	GPUsProbe   uint32            `json:"gpus_probe" doc:"By probe jobs, which any real job may evict."`
+	GPUsFree    uint32            `json:"gpus_free" doc:"Usable and not held by real jobs."`
+	Slots       map[uint16]uint32 `json:"slots" doc:"How many slots of each size in GPUs fit now."`
+	Basis       string            `json:"gpus_basis" enum:"exact,assumed"`
+}
+
+// Domains is a list of domains, with the age of its facts.
+type Domains struct {
+	At      time.Time `json:"at"`
+	Domains []Domain  `json:"domains"`
+	Data    Data      `json:"data"`
+}
+
+type capacityRow struct {
+	Cluster     string    `ch:"cluster"`
+	Domain      string    `ch:"domain"`
+	Minute      time.Time `ch:"minute"`
+	Nodes       uint16    `ch:"nodes"`
+	NodesUsable uint16    `ch:"nodes_usable"`
+	NodesFree   uint16    `ch:"nodes_free"`
+	GPUs        uint32    `ch:"gpus"`
+	GPUsUsable  uint32    `ch:"gpus_usable"`
+	GPUsHeld    uint32    `ch:"gpus_held"`
+	GPUsProbe   uint32    `ch:"gpus_probe"`
+	GPUsFree    uint32    `ch:"gpus_free"`
+	SlotSizes   []uint16  `ch:"slot_sizes"`
+	Slots       []uint32  `ch:"slots"`
+	Basis       string    `ch:"gpus_basis"`
+	Version     uint64    `ch:"version"`
+	IsDeleted   uint8     `ch:"is_deleted"`
+}
+
+func (c capacityRow) domain() Domain {
+	slots := make(map[uint16]uint32, len(c.Slots))
+	for i, size := range c.SlotSizes {
+		if i < len(c.Slots) {
+			slots[size] = c.Slots[i]
+		}
+	}
+	return Domain{
+		Cluster: c.Cluster, Domain: c.Domain, Since: c.Minute, Nodes: c.Nodes, NodesUsable: c.NodesUsable,
+		NodesFree: c.NodesFree, GPUs: c.GPUs, GPUsUsable: c.GPUsUsable, GPUsHeld: c.GPUsHeld, GPUsProbe: c.GPUsProbe,
+		GPUsFree: c.GPUsFree, Slots: slots, Basis: c.Basis,
+	}
+}
+
+// capacityFollower keeps the newest row of every domain in memory, so that a question a scheduler asks many times a
+// second costs ClickHouse one small query per followEvery and not one a call.
+type capacityFollower struct {
+	mu      sync.Mutex
+	loaded  bool
+	asked   time.Time
+	version uint64
+	newest  map[[2]string]capacityRow
+	data    []Source
+}
+
+// followEvery bounds how stale the follower's copy may be.
+const followEvery = 250 * time.Millisecond
+
+// follow brings the copy up to date and gives the domains of one cluster (” = all) in name order, with the sources'
+// reports as of the same moment.
+func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source, error) {
+	f := r.capa
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := r.now(); !f.loaded || now.Sub(f.asked) >= followEvery {
+		if err := f.refresh(ctx, r); err != nil {
+			return nil, nil, err
+		}
+		f.asked = now
+	}
+	out := make([]Domain, 0, len(f.newest))
+	for key, row := range f.newest {
+		if cluster == "" || key[0] == cluster {
+			out = append(out, row.domain())
+		}
+	}
+	slices.SortFunc(out, func(a, b Domain) int {
+		return strings.Compare(a.Cluster+"/"+a.Domain, b.Cluster+"/"+b.Domain)
+	})
+	return out, f.data, nil
+}
+
+func (f *capacityFollower) refresh(ctx context.Context, r *Reader) error {
+	file, p := "capacity_since", params{}.uint("version", f.version)
+	if !f.loaded {
+		file, p = "domains_at", params{"cluster": "", "domain": ""}.time("at", r.now())
+		f.newest = map[[2]string]capacityRow{}
+	}
+	got, err := rows[capacityRow](ctx, r, file, p)
+	if err != nil {
+		return err
+	}
+	for _, row := range got {
+		if row.IsDeleted != 0 {
+			// The row withdrawn may be the one held here: read everything again next time.
+			f.loaded = false
+			return f.refresh(ctx, r)
+		}
+		key := [2]string{row.Cluster, row.Domain}
+		if old, ok := f.newest[key]; !ok || !row.Minute.Before(old.Minute) {
+			f.newest[key] = row
+		}
+		f.version = max(f.version, row.Version)
+	}
+	f.data, err = r.Sources(ctx)
+	f.loaded = err == nil
+	return err
+}
+
+// Slots is how many slots of one size every domain has now.
+type Slots struct {
+	GPUs    uint32       `json:"gpus" doc:"Slot size asked for."`
+	Total   uint32       `json:"total" doc:"Slots over all domains listed."`
+	Domains []DomainSlot `json:"domains" doc:"Most slots first; domains without one are listed too."`
+	Basis   string       `json:"basis" doc:"What the count looked at."`
+	Data    Data         `json:"data"`
+}
+
+// DomainSlot is one domain's part of Slots.
+type DomainSlot struct {
+	Cluster  string `json:"cluster"`
+	Domain   string `json:"domain"`
+	Slots    uint32 `json:"slots"`
+	GPUsFree uint32 `json:"gpus_free"`
+	Stranded uint32 `json:"gpus_stranded" doc:"Free, but in no slot of this size."`
+	Usable   uint32 `json:"gpus_usable"`
+}
+
+// slotBasis is said with every count, since other resources may still keep a job out.
+const slotBasis = "GPUs only: usable, not held by a real job; above one node's GPUs only wholly free nodes count"
+
+// Slots counts slots of n GPUs in each domain of a cluster (” = all) from the copy in memory. A size below one node's
+// GPUs that capacity was not counted for is an error wrapping ErrNotFound that lists the sizes there are.
+func (r *Reader) Slots(ctx context.Context, cluster string, n uint32) (*Slots, error) {
+	domains, sources, err := r.follow(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	out := &Slots{GPUs: n, Domains: make([]DomainSlot, 0, len(domains)), Basis: slotBasis, Data: summarize(sources, cluster, r.now())}
+	for _, d := range domains {
+		count, err := d.slots(n)
+		if err != nil {
+			return nil, err
+		}
+		out.Total += count
+		out.Domains = append(out.Domains, DomainSlot{
+			Cluster: d.Cluster, Domain: d.Domain, Slots: count, GPUsFree: d.GPUsFree, Usable: d.GPUsUsable,
+			Stranded: d.GPUsFree - min(d.GPUsFree, count*n),
+		})
+	}
+	slices.SortStableFunc(out.Domains, func(a, b DomainSlot) int { return int(b.Slots) - int(a.Slots) })
+	return out, nil
+}
+
+// slots counts slots of n GPUs: as counted when the row was written, or from wholly free nodes for another size.
+func (d Domain) slots(n uint32) (uint32, error) {
+	if count, ok := d.Slots[uint16(n)]; ok && n <= 0xffff {
+		return count, nil
+	}
+	if d.Nodes == 0 {
+		return 0, nil
+	}
+	perNode := d.GPUs / uint32(d.Nodes)
+	if perNode == 0 {
+		return 0, nil
+	}
+	if n <= perNode {
+		sizes := make([]int, 0, len(d.Slots))
+		for size := range d.Slots {
+			sizes = append(sizes, int(size))
+		}
+		slices.Sort(sizes)
+		return 0, fmt.Errorf("slots of %d GPUs: %w: capacity is counted for %v GPUs and any size above one node's %d; "+
+			"add the size to enrich.slot_sizes", n, ErrNotFound, sizes, perNode)
+	}
+	return uint32(d.NodesFree) / ((n + perNode - 1) / perNode), nil
+}
+
+// DomainsNow lists every domain of a cluster (” = all) from the copy in memory.
+func (r *Reader) DomainsNow(ctx context.Context, cluster string) (*Domains, error) {
+	domains, sources, err := r.follow(ctx, cluster)
+	if err != nil {
+		return nil, err
+	}
+	return &Domains{At: r.now(), Domains: domains, Data: summarize(sources, cluster, r.now())}, nil
+}
+
+// DomainsAt lists every domain of a cluster ('' = all) as it stood at a moment.
+func (r *Reader) DomainsAt(ctx context.Context, cluster string, at time.Time) (*Domains, error) {
+	got, err := rows[capacityRow](ctx, r, "domains_at", params{"cluster": cluster, "domain": ""}.time("at", at))
+	if err != nil {
+		return nil, err
+	}
+	out := &Domains{At: at, Domains: make([]Domain, len(got))}
+	for i, row := range got {
+		out.Domains[i] = row.domain()
+	}
+	out.Data, err = r.data(ctx, cluster)
+	return out, err
+}

@@ -1,0 +1,91 @@
+// Package read answers the questions people and schedulers ask, from the derived tables: one file a question, its SQL
+// beside it in sql/. It never writes, never judges (the verdicts are read as they stand), and never builds SQL from a
+// value: every value crosses as a query parameter.
+package read
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+)
+
+//go:embed sql/*.sql
+var sqlFiles embed.FS
+
+// ErrNotFound says that nothing of that name is known; the wrapping text says what to do.
+var ErrNotFound = errors.New("not found")
+
+// ErrAmbiguous says that a name exists in several clusters and the caller must pick one.
+var ErrAmbiguous = errors.New("ambiguous")
+
+// openEnd is how the tables write "still so": any time at or after it is no time.
+var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Reader answers questions. It is safe for concurrent use.
+type Reader struct {
+	conn driver.Conn
+	now  func() time.Time
+	capa *capacityFollower
+}
+
+// New gives a reader over a connection whose user needs SELECT only.
+func New(conn driver.Conn, now func() time.Time) *Reader {
+	return &Reader{conn: conn, now: now, capa: &capacityFollower{}}
+}
+
+// params are the named parameters of one statement, already in ClickHouse's text form.
+type params map[string]string
+
+func (p params) time(name string, t time.Time) params {
+	p[name] = t.UTC().Format("2006-01-02 15:04:05.000")
+	return p
+}
+
+func (p params) uint(name string, n uint64) params {
+	p[name] = strconv.FormatUint(n, 10)
+	return p
+}
+
+func (p params) flag(name string, on bool) params {
+	p[name] = "0"
+	if on {
+		p[name] = "1"
+	}
+	return p
+}
+
+// rows runs one SQL file and scans its rows into T by column name.
+func rows[T any](ctx context.Context, r *Reader, file string, p params) ([]T, error) {
+	text, err := sqlFiles.ReadFile("sql/" + file + ".sql")
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	var out []T
+	ctx = clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters(p)))
+	if err := r.conn.Select(ctx, &out, string(text)); err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	return out, nil
+}
+
+// closed turns the open end of the tables into nil.
+func closed(t time.Time) *time.Time {
+	if t.IsZero() || !t.Before(openEnd) {
+		return nil
+	}
+	return &t
+}
+
+// text turns ” of the tables into nil: unknown is null, never an empty word.
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,21 @@
+-- The capacity of every domain as it stood at a moment. Parameters: cluster ('' = any), domain ('' = any), at.
+SELECT cluster, domain, minute, nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free,
+       slot_sizes, slots, gpus_basis, version
+FROM
+(
+    SELECT *
+    FROM
+    (
+        SELECT *
+        FROM domain_capacity
+        WHERE minute <= toDateTime({at:DateTime64(3)})
+          AND ({cluster:String} = '' OR cluster = {cluster:String})
+          AND ({domain:String} = '' OR domain = {domain:String})
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, domain, minute
+    )
+    WHERE is_deleted = 0
+    ORDER BY minute DESC
+    LIMIT 1 BY cluster, domain
+)
+ORDER BY cluster, domain

@@ -1,0 +1,93 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// TopologyHealth says how much of the fleet has a known NVLink domain, from which source, and what disagrees.
+type TopologyHealth struct {
+	Coverage  []Coverage    `json:"coverage"`
+	Conflicts []Conflict    `json:"conflicts" doc:"At most 1000."`
+	Missing   []ClusterNode `json:"missing" doc:"Nodes with capacity but no membership at all; at most 1000."`
+	Sources   []Source      `json:"sources"`
+	Data      Data          `json:"data"`
+}
+
+// Coverage counts nodes by the source that decided their domain and, where unknown, by reason.
+type Coverage struct {
+	Cluster    string    `json:"cluster" ch:"cluster"`
+	Source     string    `json:"source" ch:"source"`
+	Reason     string    `json:"reason" ch:"reason" doc:"Why unknown: no_source, in_progress, unhealthy, conflict, removed; empty = known."`
+	Nodes      uint64    `json:"nodes" ch:"nodes"`
+	Known      uint64    `json:"known" ch:"known"`
+	Domains    uint64    `json:"domains" ch:"domains"`
+	Generation uint64    `json:"generation" ch:"generation"`
+	ChangedAt  time.Time `json:"changed_at" ch:"changed_at"`
+}
+
+// Conflict is one node on whose domain two sources disagree.
+type Conflict struct {
+	Cluster string    `json:"cluster" ch:"cluster"`
+	Node    string    `json:"node" ch:"node"`
+	SourceA string    `json:"source_a" ch:"source_a" doc:"The one that won by precedence."`
+	DomainA string    `json:"domain_a" ch:"domain_a"`
+	SourceB string    `json:"source_b" ch:"source_b"`
+	DomainB string    `json:"domain_b" ch:"domain_b"`
+	Detail  string    `json:"detail" ch:"detail"`
+	Since   time.Time `json:"since" ch:"valid_from"`
+}
+
+// ClusterNode names a node; names are unique only inside a cluster.
+type ClusterNode struct {
+	Cluster string `json:"cluster" ch:"cluster"`
+	Node    string `json:"node" ch:"node"`
+}
+
+// TopologyHealth answers for one cluster, or all when it is empty.
+func (r *Reader) TopologyHealth(ctx context.Context, cluster string) (*TopologyHealth, error) {
+	p := params{"cluster": cluster}.time("at", r.now())
+	out := &TopologyHealth{}
+	var err error
+	if out.Coverage, err = rows[Coverage](ctx, r, "membership_health", p); err != nil {
+		return nil, err
+	}
+	if out.Conflicts, err = rows[Conflict](ctx, r, "conflicts", p); err != nil {
+		return nil, err
+	}
+	if out.Missing, err = rows[ClusterNode](ctx, r, "unplaced_nodes", p); err != nil {
+		return nil, err
+	}
+	sources, err := r.Sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sources {
+		if cluster == "" || s.Cluster == cluster {
+			out.Sources = append(out.Sources, s)
+		}
+	}
+	out.Data = summarize(sources, cluster, r.now())
+	for _, c := range out.Coverage {
+		if c.Reason != "" {
+			out.Data.Complete = false
+			out.Data.Gaps = append(out.Data.Gaps, fmt.Sprintf("%d nodes of %s have no known domain: %s", c.Nodes, c.Cluster, c.Reason))
+		}
+	}
+	if len(out.Missing) > 0 {
+		out.Data.Complete = false
+		out.Data.Gaps = append(out.Data.Gaps, fmt.Sprintf("%d nodes have no membership record: check the topology collector", len(out.Missing)))
+	}
+	out.Coverage, out.Conflicts, out.Missing = orEmpty(out.Coverage), orEmpty(out.Conflicts), orEmpty(out.Missing)
+	out.Sources = orEmpty(out.Sources)
+	return out, nil
+}
+
+// orEmpty makes an empty list print as [] and not null: "none" is an answer, null would be "cannot say".
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
