@@ -209,7 +209,7 @@ func (r *Reader) DomainsNow(ctx context.Context, cluster string) (*Domains, erro
 	return &Domains{At: r.now(), Domains: domains, Data: summarize(sources, cluster, r.now())}, nil
 }
 
-// DomainsAt lists every domain of a cluster ('' = all) as it stood at a moment.
+// DomainsAt lists every domain of a cluster (” = all) as it stood at a moment.
 func (r *Reader) DomainsAt(ctx context.Context, cluster string, at time.Time) (*Domains, error) {
 	got, err := rows[capacityRow](ctx, r, "domains_at", params{"cluster": cluster, "domain": ""}.time("at", at))
 	if err != nil {
