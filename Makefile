@@ -1,0 +1,48 @@
+# Every target does its own set-up; `make help` lists them.
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BIN     := bin/spillway
+LDFLAGS := -s -w -X main.version=$(VERSION)
+LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+export CGO_ENABLED := 0
+
+.DEFAULT_GOAL := help
+.PHONY: help build engine demo test race lint golden proto bench check clean
+
+help: ## List the targets.
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build bin/spillway.
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/spillway
+
+demo: build ## Run all stages on this machine with a simulated NVL72 fleet; Ctrl-C ends it, the next start resumes.
+	$(BIN) demo
+
+engine: build ## Fetch the embedded ClickHouse once (177 MB, checked) into the cache.
+	$(BIN) engine fetch
+
+test: engine ## Run all tests on the real engines.
+	$(GO) test -timeout 15m ./...
+
+race: engine ## Run all tests under the race detector (needs a C compiler).
+	CGO_ENABLED=1 $(GO) test -race -timeout 25m ./...
+
+lint: ## Check formatting, vet and the linters of .golangci.yml.
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'run gofmt -w on the files above'; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(LINT) run ./...
+
+golden: engine ## Regenerate every golden file; read the diff before you commit it.
+	SPILLWAY_UPDATE_GOLDEN=1 $(GO) test -timeout 15m ./...
+
+proto: ## Regenerate the contract's Go code from its .proto (needs protoc).
+	mkdir -p bin && $(GO) build -o bin/protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go
+	PATH="$(CURDIR)/bin:$$PATH" $(GO) generate ./schemas/event
+
+bench: build engine ## Measure what BENCHMARKS.md records.
+	$(BIN) bench
+
+check: lint test ## What a change must pass.
+
+clean: ## Remove what was built; the engine's cache and data stay.
+	rm -rf bin dist

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/spillway-io/spillway/"
+
+// goPackage is what this test needs of `go list -json`.
+type goPackage struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// allowed says which of our own packages each part of the tree may import, by prefix. It is the picture of DESIGN.md as
+// a rule: imports run cmd -> stages -> schemas, internal, and stages meet only in Kafka, ClickHouse and schemas.
+var allowed = []struct{ from, to string }{
+	{"cmd/", ""},
+	{"ingest/collect/", "ingest/collect/slurm/hostlist"}, // the one parser of Slurm node lists
+	{"ingest/collect/slurm", "ingest/collect/slurm"},
+	{"ingest/collect/", "ingest/collect"},
+	{"ingest/load", "ingest/kafka"},
+	{"ingest/kafka", "ingest/collect"}, // the producer is the collectors' Emitter
+	{"ingest/", "schemas"},
+	{"enrich/", "enrich"},
+	{"enrich/", "schemas"},
+	{"query/", "query"},
+	{"query/", "schemas"},
+	{"schemas/", "schemas"},
+	{"ingest/", "internal"},
+	{"enrich/", "internal"},
+	{"query/", "internal"},
+	{"schemas/clickhouse", "internal"}, // its tests run the steps on a real server
+	{"internal/", "internal"},
+}
+
+// forbidden narrows what allowed would let through.
+var forbidden = []struct{ from, to, why string }{
+	{"ingest/collect", "ingest/kafka", "a collector knows no Kafka: it emits to an interface"},
+	{"ingest/collect", "ingest/load", "a collector knows no ClickHouse"},
+	{"ingest/collect", "internal/chconn", "a collector knows no ClickHouse"},
+	{"ingest/collect", "internal/engine", "a collector knows neither engine"},
+	{"schemas/event", "internal", "the contract depends on nothing of ours"},
+}
+
+// Concrete collectors are imported by cmd alone; one never imports another, hostlist apart.
+var concrete = []string{"ingest/collect/slurm", "ingest/collect/topology", "ingest/collect/simulate"}
+
+func TestImportsFollowTheFlow(t *testing.T) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", module+"...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	edges := 0
+	for dec := json.NewDecoder(out); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		from := strings.TrimPrefix(p.ImportPath, module)
+		for _, imported := range p.Imports {
+			if to, ours := strings.CutPrefix(imported, module); ours {
+				edges++
+				check(t, from, to, false)
+			}
+		}
+		for _, imported := range append(p.TestImports, p.XTestImports...) {
+			if to, ours := strings.CutPrefix(imported, module); ours {
+				check(t, from, to, true)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	// A rename of the module would leave nothing to check, and everything would pass.
+	if edges < 20 {
+		t.Errorf("saw %d imports between our packages: the module path %s or the listing is wrong", edges, module)
+	}
+}
+
+func check(t *testing.T, from, to string, inTest bool) {
+	t.Helper()
+	for _, rule := range forbidden {
+		if under(from, rule.from) && under(to, rule.to) && !(inTest && to == "internal/testenv") {
+			t.Errorf("%s imports %s: %s", from, to, rule.why)
+		}
+	}
+	for _, c := range concrete {
+		if under(to, c) && to != "ingest/collect/slurm/hostlist" && !under(from, c) && !strings.HasPrefix(from, "cmd/") {
+			t.Errorf("%s imports the collector %s: only cmd may", from, to)
+		}
+	}
+	for _, rule := range allowed {
+		if under(from, rule.from) && under(to, rule.to) {
+			return
+		}
+	}
+	// Tests run the real things: the schema and a server to hold it.
+	if inTest && (under(to, "schemas") || under(to, "internal")) {
+		return
+	}
+	t.Errorf("%s imports %s: stages meet in Kafka, ClickHouse and schemas, never in each other's packages", from, to)
+}
+
+// under reports whether a package path is a prefix's or below it.
+func under(path, prefix string) bool {
+	prefix = strings.TrimSuffix(prefix, "/")
+	return prefix == "" || path == prefix || strings.HasPrefix(path, prefix+"/")
+}
