@@ -353,9 +353,11 @@ func TestResources(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, name := range []string{"squeue_job4_v0.0.42.json", "rest_slurmdb_job14.json", "scontrol_resources_unique_channel.json"} {
-		f.Add(open(f, name))
-	}
+	// Small seeds: one allocated node without its cores, so that most of the mutated bytes matter.
+	doc := open(f, "squeue.json")
+	i := bytes.Index(doc, []byte(`"job_resources":`))
+	f.Add(slices.Concat([]byte(`{"jobs":[{"job_id":1,`), doc[i:i+600]))
+	f.Add([]byte(`{"jobs":[{"job_id":4,"start_time":{"set":true,"infinite":false,"number":1795959896},"job_resources":{"nodes":{"whole":true,"allocation":[{"name":"n\/1","sockets":[{"cores":[]}]}]}}}],"meta":{"plugin":{"data_parser":"data_parser\/v0.0.45"},"slurm":{"version":{"major":"26"}}}}`))
 	f.Add([]byte(`{"jobs":[{"job_id":"9_0","state":"x","time":{"limit":{"set":true}},"tres":{"allocated":[{"type":"cpu","count":-2}]},"exit_code":9}],"warnings":["a"]}`))
 	f.Add([]byte(`{"nodes":[{"name":"n1","node":"n1","state":[""],"gres":[{"index":"0-1"}]}],"errors":[{"error_number":1}]}`))
 	f.Fuzz(func(t *testing.T, doc []byte) {

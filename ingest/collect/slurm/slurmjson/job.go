@@ -37,7 +37,10 @@ type Job struct {
 	Partition   string
 	Reservation string
 
-	// States holds the base state first, then the state flags: ["RUNNING","COMPLETING"].
+	// States holds the base state first, then the state flags: ["RUNNING","COMPLETING"]. COMPLETING still holds the GPUs.
+	//
+	// ["PENDING","COMPLETING"] is a requeued job whose last run is still ending: Nodes, TresAlloc and SLUID are those of the
+	// last run, but RestartCnt is that of the next one, and Start is the moment of the requeue (seen in Slurm 26.05.3).
 	States []string
 	// StateReason is why the job pends or ended; "None" as printed. StateDescription says more, where it does.
 	StateReason, StateDescription string
