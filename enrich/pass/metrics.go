@@ -1,0 +1,84 @@
+package pass
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of the passes. Names are spillway_enrich_*, except for the two gauges of running spills, which alerts read.
+type metrics struct {
+	passes  *prometheus.CounterVec
+	rows    *prometheus.CounterVec
+	touched prometheus.Counter
+	judged  *prometheus.CounterVec
+	clamped *prometheus.CounterVec
+	dropped *prometheus.CounterVec
+	emitted prometheus.Counter
+	seconds *prometheus.HistogramVec
+	oldest  atomic.Int64 // Unix milliseconds of the oldest raw record not judged yet; 0 = none
+	spilled *prometheus.GaugeVec
+	excess  *prometheus.GaugeVec
+}
+
+func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
+	m := &metrics{
+		passes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_enrich_passes_total",
+			Help: "Passes that had something to do, by result (ok, error).",
+		}, []string{"result"}),
+		rows: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_enrich_rows_total",
+			Help: "Raw records judged, by raw table.",
+		}, []string{"table"}),
+		touched: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_enrich_touched_total",
+			Help: "Placements that had to be judged because something they depend on changed.",
+		}),
+		judged: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_enrich_verdicts_total",
+			Help: "Verdicts written because they are new or changed, by outcome (withdrawn: no longer holds).",
+		}, []string{"outcome"}),
+		clamped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_enrich_clamped_total",
+			Help: "Times that contradict each other across sources and were moved to the nearest possible one, by reason.",
+		}, []string{"reason"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_enrich_dropped_total",
+			Help: "Parts of records that could not be used, by reason.",
+		}, []string{"reason"}),
+		emitted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_enrich_spill_records_total",
+			Help: "Spill records sent out.",
+		}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "spillway_enrich_step_seconds",
+			Help:    "Time of one step of a pass.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"step"}),
+		spilled: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "spillway_spilled_attempts",
+			Help: "Running attempts whose newest placement is a spill.",
+		}, []string{"cluster", "service_class", "cause"}),
+		excess: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "spillway_job_excess_domains",
+			Help: "NVLink domains a running spilled job uses beyond its minimum; the jobs with most only.",
+		}, []string{"cluster", "job"}),
+	}
+	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_enrich_lag_seconds",
+		Help: "Age of the oldest raw record that is not judged yet; 0 when all are.",
+	}, func() float64 {
+		ms := m.oldest.Load()
+		if ms == 0 {
+			return 0
+		}
+		return max(0, now().Sub(time.UnixMilli(ms)).Seconds())
+	})
+	if reg != nil {
+		reg.MustRegister(m.passes, m.rows, m.touched, m.judged, m.clamped, m.dropped, m.emitted, m.seconds, m.spilled,
+			m.excess, lag)
+	}
+	return m
+}

@@ -1,0 +1,197 @@
+// Package pass is the hop between the raw tables and the answers: it folds raw records into membership, node states,
+// attempts and placements, judges what they touched, and keeps the capacity of every NVLink domain. It reads and
+// writes ClickHouse only. It never talks to a source, never answers a reader, and never decides in Go what a spill is:
+// that rule is sql/verdict.sql.
+package pass
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+// openEnd is the end of what has not ended (decision D11).
+var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Config tunes the passes.
+type Config struct {
+	// Interval is how often the raw tables are asked whether there is anything new.
+	Interval time.Duration `yaml:"interval"`
+	// Window is how long a job could have waited for its GPUs: a spill is "timing" when enough would have been free by then.
+	Window time.Duration `yaml:"window"`
+	// Settle is how long the sources of a cluster take to report all of it for the first time. Placements older than
+	// that are judged by the topology as it was first known.
+	Settle time.Duration `yaml:"settle"`
+	// SlotSizes are the sizes, in GPUs, for which free slots are counted.
+	SlotSizes []int `yaml:"slot_sizes"`
+	// Precedence lists the membership sources, strongest evidence first. A source that is not listed comes last.
+	Precedence []string `yaml:"precedence"`
+	// BatchRows bounds how many raw records of one Kafka partition one pass takes.
+	BatchRows int `yaml:"batch_rows"`
+	// ChunkRows bounds how many placements one statement judges; it bounds ClickHouse's memory.
+	ChunkRows int `yaml:"chunk_rows"`
+	// RetryMin and RetryMax bound the pause after a pass that failed; it doubles from one to the other.
+	RetryMin time.Duration `yaml:"retry_min"`
+	RetryMax time.Duration `yaml:"retry_max"`
+}
+
+// DefaultConfig is what an empty configuration means.
+func DefaultConfig() Config {
+	return Config{
+		Interval:   200 * time.Millisecond,
+		Window:     15 * time.Minute,
+		Settle:     5 * time.Minute,
+		SlotSizes:  []int{1, 2, 4, 8, 16, 32, 36, 64, 72},
+		Precedence: event.MembershipSources(),
+		BatchRows:  200_000,
+		ChunkRows:  50_000,
+		RetryMin:   time.Second,
+		RetryMax:   30 * time.Second,
+	}
+}
+
+// Validate says what is wrong with a configuration and how to mend it.
+func (c Config) Validate() error {
+	var errs []error
+	positive := func(key string, ok bool) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("enrich.%s must be greater than zero", key))
+		}
+	}
+	positive("interval", c.Interval > 0)
+	positive("window", c.Window > 0)
+	positive("batch_rows", c.BatchRows > 0)
+	positive("chunk_rows", c.ChunkRows > 0)
+	positive("retry_min", c.RetryMin > 0)
+	if c.Settle < 0 {
+		errs = append(errs, errors.New("enrich.settle must not be negative"))
+	}
+	if c.RetryMax < c.RetryMin {
+		errs = append(errs, errors.New("enrich.retry_max must not be less than enrich.retry_min"))
+	}
+	for i, n := range c.SlotSizes {
+		if n <= 0 || n > 1<<16-1 || i > 0 && n <= c.SlotSizes[i-1] {
+			errs = append(errs, fmt.Errorf("enrich.slot_sizes: %d: sizes are GPUs, from 1 to 65535, in rising order", n))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Deps are what the passes work with.
+type Deps struct {
+	Conn     driver.Conn           // the database that holds the tables is its default database
+	Now      func() time.Time      // nil: time.Now
+	Log      *slog.Logger          // nil: nothing is logged
+	Registry prometheus.Registerer // nil: metrics are kept but not registered
+	Tracer   trace.Tracer          // nil: no traces
+	// Emit sends spill records out and returns when they are stored. nil: nobody asked for them. A record may be sent
+	// twice after a crash; the newest judged_at_ms of a key is the valid one.
+	Emit func(ctx context.Context, records ...event.Record) error
+}
+
+// Passes is one run of the enrichment. Only one may work on a database at a time; its methods are not for concurrent use.
+type Passes struct {
+	cfg    Config
+	conn   driver.Conn
+	now    func() time.Time
+	log    *slog.Logger
+	tracer trace.Tracer
+	emit   func(ctx context.Context, records ...event.Record) error
+	m      *metrics
+
+	// version marks every row this pass writes. It grows from pass to pass, also when the clock goes back, so that
+	// rows with a version above that of the last finished pass are those of a pass that did not finish.
+	version uint64
+	state   runState
+}
+
+// Stats says what one pass did.
+type Stats struct {
+	Rows    int           // raw records read
+	Touched int           // placements that had to be judged
+	Judged  int           // verdicts that are new or changed
+	Took    time.Duration // in all
+}
+
+// New prepares the passes and touches nothing.
+func New(cfg Config, deps Deps) (*Passes, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("prepare passes: %w", err)
+	}
+	if deps.Conn == nil {
+		return nil, errors.New("prepare passes: no clickhouse connection given")
+	}
+	p := &Passes{
+		cfg: cfg, conn: deps.Conn, now: deps.Now, log: deps.Log, tracer: deps.Tracer, emit: deps.Emit,
+	}
+	if p.now == nil {
+		p.now = time.Now
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	if p.tracer == nil {
+		p.tracer = noop.NewTracerProvider().Tracer("")
+	}
+	p.m = newMetrics(deps.Registry, p.now)
+	return p, nil
+}
+
+// Raw tables the passes follow.
+const (
+	rawPlacements  = "placement_events"
+	rawMembership  = "membership_events"
+	rawNodes       = "node_events"
+	progressMarker = "" // raw_table of the row that closes a pass
+)
+
+// offsetRange is [From, To) of one partition of one raw table.
+type offsetRange struct {
+	Table     string
+	Partition int32
+	From, To  int64
+}
+
+// batch is what one pass handles: for each raw table and partition the offsets not judged yet.
+type batch []offsetRange
+
+// of gives the ranges of one raw table.
+func (b batch) of(table string) []offsetRange {
+	var out []offsetRange
+	for _, r := range b {
+		if r.Table == table {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// where is a SQL condition that holds for the rows of the batch in a raw table, and "0" when it has none there.
+func (b batch) where(table string) string {
+	cond := "0"
+	for _, r := range b.of(table) {
+		cond += fmt.Sprintf(" OR (kafka_partition = %d AND kafka_offset >= %d AND kafka_offset < %d)", r.Partition, r.From, r.To)
+	}
+	return "(" + cond + ")"
+}
+
+// nodeSpan says that what was known of a node over [From, To) has changed.
+type nodeSpan struct {
+	Cluster, Node string
+	From, To      time.Time
+}
+
+// clusterSpan says that something of a cluster over [From, To) has changed.
+type clusterSpan struct {
+	Cluster  string
+	From, To time.Time
+}
