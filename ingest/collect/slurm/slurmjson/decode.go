@@ -105,7 +105,7 @@ func (m Message) String() string {
 // decode reads a document whose records are in the list of that name. Slurm prints the list before meta and warnings, so
 // what those say is known only at the end.
 func decode(src io.Reader, list string, record func(*reader) error) (Meta, error) {
-	r := newReader(src)
+	r := newDocument(src)
 	var meta Meta
 	var stopped error // by yield
 	listed := false

@@ -39,12 +39,19 @@ const maxKnown = 1 << 16
 // readAhead is how much is read from the source at a time.
 const readAhead = 256 << 10
 
-// newReader also looks at the first bytes, to tell an error page from JSON.
 func newReader(src io.Reader) *reader {
+	return &reader{
+		// Slurm prints what users typed, so invalid UTF-8 must not cost the document. It becomes U+FFFD.
+		dec:    jsontext.NewDecoder(src, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)),
+		known:  map[string]string{},
+		unread: map[string]int{},
+	}
+}
+
+// newDocument also looks at the first bytes, to tell an error page from JSON.
+func newDocument(src io.Reader) *reader {
 	in := bufio.NewReaderSize(src, readAhead)
-	r := &reader{known: map[string]string{}, unread: map[string]int{}}
-	// Slurm prints what users typed, so invalid UTF-8 must not cost the document. It becomes U+FFFD.
-	r.dec = jsontext.NewDecoder(in, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+	r := newReader(in)
 	if _, err := in.Peek(1); err == io.EOF {
 		r.err = fmt.Errorf("the document is empty: %w", io.ErrUnexpectedEOF)
 	}
