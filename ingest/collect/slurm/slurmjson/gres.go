@@ -89,7 +89,7 @@ func parseGresEntry(entry string) (Gres, error) {
 	var err error
 	switch {
 	case key == "IDX":
-		g.Index, err = parseIndex(value)
+		g.Index, err = ParseIndex(value)
 	case key == "CNT":
 		if g.Count, counted = parseCount(value); !counted {
 			return Gres{}, fmt.Errorf("%q is no count", value)
@@ -121,8 +121,8 @@ func parseCount(s string) (uint64, bool) {
 	return n << shift, true
 }
 
-// parseIndex reads a bitmap such as "0,2-3".
-func parseIndex(s string) ([]uint16, error) {
+// ParseIndex reads a list of GRES indices such as "0,2-3"; nil for "" and "N/A".
+func ParseIndex(s string) ([]uint16, error) {
 	if s == "" || s == "N/A" {
 		return nil, nil
 	}

@@ -462,7 +462,7 @@ func (r *reader) resource() *Resource {
 						g.Count = r.number().n
 					case "index":
 						var err error
-						if g.Index, err = parseIndex(r.word()); err != nil {
+						if g.Index, err = ParseIndex(r.word()); err != nil {
 							r.note()
 						}
 					default:
