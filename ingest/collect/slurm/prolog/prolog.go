@@ -114,14 +114,14 @@ func variables(b []byte) (map[string]string, error) {
 	if b = bytes.TrimSpace(b); len(b) > 0 && b[0] == '{' {
 		dec := json.NewDecoder(bytes.NewReader(b))
 		dec.UseNumber()
-		var any map[string]any
-		if err := dec.Decode(&any); err != nil {
+		var vars map[string]any
+		if err := dec.Decode(&vars); err != nil {
 			return nil, fmt.Errorf("as JSON: %w; send one flat object of strings", err)
 		}
-		if _, err := dec.Token(); err != io.EOF {
+		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 			return nil, errors.New("as JSON: more data follows the object; send one object")
 		}
-		for k, v := range any {
+		for k, v := range vars {
 			switch v := v.(type) {
 			case string:
 				env[k] = v

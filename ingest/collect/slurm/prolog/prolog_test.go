@@ -152,7 +152,7 @@ func TestABadEnvironmentLosesNoOther(t *testing.T) {
 		t.Errorf("%d good, bad %q, %v", good, bad, err)
 	}
 	stop := errors.New("enough")
-	if err := DecodeRecording(bytes.NewReader(b), func(*NodeEvent, error) error { return stop }); err != stop {
+	if err := DecodeRecording(bytes.NewReader(b), func(*NodeEvent, error) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
 	if err := DecodeRecording(strings.NewReader(strings.Repeat("x", 2<<20)), func(*NodeEvent, error) error { return nil }); err == nil || !strings.Contains(err.Error(), "after line 0") {

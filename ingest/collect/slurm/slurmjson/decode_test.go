@@ -295,7 +295,7 @@ func TestYieldEndsTheReading(t *testing.T) {
 		}
 		return nil
 	})
-	if err != stop || n != 3 {
+	if !errors.Is(err, stop) || n != 3 {
 		t.Errorf("after %d jobs: %v", n, err)
 	}
 }

@@ -52,7 +52,7 @@ func newReader(src io.Reader) *reader {
 func newDocument(src io.Reader) *reader {
 	in := bufio.NewReaderSize(src, readAhead)
 	r := newReader(in)
-	if _, err := in.Peek(1); err == io.EOF {
+	if _, err := in.Peek(1); errors.Is(err, io.EOF) {
 		r.err = fmt.Errorf("the document is empty: %w", io.ErrUnexpectedEOF)
 	}
 	head, _ := in.Peek(in.Buffered())
@@ -68,7 +68,7 @@ func (r *reader) fail(err error) {
 		if s := (*jsontext.SyntacticError)(nil); errors.As(err, &s) {
 			r.at, err = s.ByteOffset, s.Err
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		r.err = err

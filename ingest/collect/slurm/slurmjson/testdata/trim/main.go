@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,7 +31,7 @@ func trim(in io.Reader, out io.Writer) error {
 	for {
 		tok, err := dec.ReadToken()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			_, err = out.Write(doc[kept:])
 			return err
 		case err != nil:
