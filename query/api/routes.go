@@ -17,42 +17,45 @@ import (
 // answer is a JSON body.
 type answer[T any] struct{ Body T }
 
-type clusterParam struct {
+// ClusterParam, JobParam and AtParam are exported because the router fills embedded fields by reflection.
+type ClusterParam struct {
 	Cluster string `query:"cluster" maxLength:"1024" doc:"Names are unique only inside a cluster; empty = all."`
 }
 
-type jobParam struct {
-	clusterParam
+// JobParam names one job.
+type JobParam struct {
+	ClusterParam
 	Job string `path:"job" minLength:"1" maxLength:"1024" doc:"The scheduler's own id; a slash is written %2F."`
 }
 
 type jobAttemptParam struct {
-	jobParam
+	JobParam
 	Attempt int32 `query:"attempt" minimum:"-1" default:"-1" doc:"Which run, from 0; -1 = the newest."`
 }
 
 type slotsParam struct {
-	clusterParam
+	ClusterParam
 	GPUs uint32 `query:"gpus" minimum:"1" maximum:"65535" default:"64" doc:"Slot size."`
 }
 
-type atParam struct {
+// AtParam names a moment.
+type AtParam struct {
 	At time.Time `query:"at" doc:"RFC 3339; empty = now."`
 }
 
 type domainsParam struct {
-	clusterParam
-	atParam
+	ClusterParam
+	AtParam
 }
 
 type domainParam struct {
-	clusterParam
-	atParam
+	ClusterParam
+	AtParam
 	ID string `path:"id" minLength:"1" maxLength:"1024" doc:"The domain's id; a slash is written %2F."`
 }
 
 type spillsParam struct {
-	clusterParam
+	ClusterParam
 	State  string    `query:"state" enum:"any,running" default:"any" doc:"running = only those that hold their GPUs now."`
 	User   string    `query:"user" maxLength:"1024"`
 	Acct   string    `query:"account" maxLength:"1024"`
@@ -172,7 +175,7 @@ func cursorOffset(cursor string) (uint32, error) {
 	return 0, fmt.Errorf("cursor %q is not one of ours: pass `next` of the page before, or none", cursor)
 }
 
-func (s *Server) job(ctx context.Context, in *jobParam) (*read.Job, error) {
+func (s *Server) job(ctx context.Context, in *JobParam) (*read.Job, error) {
 	return s.deps.Reader.Job(ctx, in.Cluster, in.Job)
 }
 
@@ -200,7 +203,7 @@ func (s *Server) domain(ctx context.Context, in *domainParam) (*read.DomainAt, e
 	return s.deps.Reader.DomainAt(ctx, in.Cluster, in.ID, s.at(in.At))
 }
 
-func (s *Server) topology(ctx context.Context, in *clusterParam) (*read.TopologyHealth, error) {
+func (s *Server) topology(ctx context.Context, in *ClusterParam) (*read.TopologyHealth, error) {
 	return s.deps.Reader.TopologyHealth(ctx, in.Cluster)
 }
 

@@ -90,6 +90,11 @@ func (e *Explanation) pending(say func(string, ...any), who string, a Attempt) {
 		say("Its plan: start %s on %s; plans change.", clock(*a.PlannedStart), plural(len(a.PlannedNodes), "node"))
 	}
 	say("Asked: %s GPUs, %s nodes.", count(a.RequestedGPUs), count(a.RequestedNodes))
+	if a.RequestedGPUs != nil {
+		say("`spillway slots --gpus %d` shows where they would fit now.", *a.RequestedGPUs)
+	} else {
+		say("`spillway domains` shows what is free now.")
+	}
 }
 
 func (e *Explanation) spill(say func(string, ...any), who, size string, a Attempt, links Links) {

@@ -1,11 +1,15 @@
 -- When each raw table last took a row, answered from part metadata.
-SELECT 'placement_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM placement_events
-UNION ALL
-SELECT 'membership_events', count(), max(loaded_at) FROM membership_events
-UNION ALL
-SELECT 'node_events', count(), max(loaded_at) FROM node_events
-UNION ALL
-SELECT 'source_events', count(), max(loaded_at) FROM source_events
-UNION ALL
-SELECT 'dead_letters', count(), max(loaded_at) FROM dead_letters
+SELECT raw_table, row_count, loaded_at
+FROM
+(
+    SELECT 'placement_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM placement_events
+    UNION ALL
+    SELECT 'membership_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM membership_events
+    UNION ALL
+    SELECT 'node_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM node_events
+    UNION ALL
+    SELECT 'source_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM source_events
+    UNION ALL
+    SELECT 'dead_letters' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM dead_letters
+)
 ORDER BY raw_table

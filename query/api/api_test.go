@@ -1,0 +1,230 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pb33f/libopenapi"
+	validator "github.com/pb33f/libopenapi-validator"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/read"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+const specFile = "../../schemas/api/spillway.yaml"
+
+var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+
+func newServer(t *testing.T, cfg Config, reader *read.Reader) *Server {
+	t.Helper()
+	s, err := New(cfg, Deps{
+		Reader: reader, Ping: func(context.Context) error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Registry: prometheus.NewRegistry(), Now: func() time.Time { return noon }, Version: "1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// seeded is a server over a migrated database with the rows that query/read tests its questions on.
+func seeded(t *testing.T) *Server {
+	t.Helper()
+	store := testenv.ClickHouse(t)
+	ctx := context.Background()
+	steps, _ := filepath.Glob("../../schemas/clickhouse/*.sql")
+	for _, f := range steps {
+		b, _ := os.ReadFile(f)
+				if err := store.Conn.Exec(ctx, string(b)); err != nil {
+					t.Fatal(f, err)
+		}
+	}
+	seed, err := os.ReadFile("../read/testdata/seed.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range strings.Split(string(seed), ";\n") {
+		if strings.TrimSpace(statement) != "" {
+			if err := store.Conn.Exec(ctx, statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return newServer(t, DefaultConfig(), read.New(store.Conn, func() time.Time { return noon }))
+}
+
+func TestSpecIsCommitted(t *testing.T) {
+	got, err := newServer(t, DefaultConfig(), nil).OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("SPILLWAY_UPDATE_GOLDEN") == "1" {
+		if err := os.WriteFile(specFile, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(specFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("%s is not what the Go types say: run `make golden` and read the diff", filepath.Base(specFile))
+	}
+}
+
+func TestEveryAnswerFitsTheSpec(t *testing.T) {
+	s := seeded(t)
+	spec, err := os.ReadFile(specFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := libopenapi.NewDocument(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check, errs := validator.NewValidator(document)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	for _, test := range []struct {
+		target string
+		status int
+		holds  string
+	}{
+		{"/v1/slots?gpus=64", 200, `"total":2`},
+		{"/v1/slots?gpus=3&cluster=alpha", 404, "capacity is counted for"},
+		{"/v1/slots?gpus=0", 422, "expected"},
+		{"/v1/spills?since=2026-11-28T12:00:00Z", 200, `"total":1`},
+		{"/v1/spills?cause=nonsense", 422, "cause"},
+		{"/v1/spills?cursor=zzz!", 422, "cursor"},
+		{"/v1/spills?limit=1001", 422, "limit"},
+		{"/v1/jobs/7", 409, "say which with cluster"},
+		{"/v1/jobs/7?cluster=alpha", 200, `"outcome":"one_domain"`},
+		{"/v1/jobs/404", 404, "never seen"},
+		{"/v1/jobs/ns%2Fname", 404, "job ns/name"},
+		{"/v1/jobs/7/explain?cluster=alpha&attempt=0", 200, "Spilled by policy"},
+		{"/v1/jobs/9/explain", 200, "Not started"},
+		{"/v1/domains", 200, `"rack02"`},
+		{"/v1/domains?at=2026-11-29T10:30:00Z", 200, `"gpus_held":60`},
+		{"/v1/domains?at=yesterday", 422, "at"},
+		{"/v1/domains/rack01?cluster=alpha", 200, `"n1"`},
+		{"/v1/domains/rack01%27%3B%20DROP%20TABLE%20verdicts", 404, "not found"},
+		{"/v1/topology/health", 200, `"conflict`},
+		{"/v1/status", 200, "authentication failure"},
+	} {
+		t.Run(test.target, func(t *testing.T) {
+			req := httptest.NewRequest(http.MethodGet, test.target, nil)
+			rec := httptest.NewRecorder()
+			s.Handler().ServeHTTP(rec, req)
+			body := rec.Body.String()
+			if rec.Code != test.status || !strings.Contains(body, test.holds) {
+				t.Fatalf("got %d %s, want %d and %q", rec.Code, body, test.status, test.holds)
+			}
+			kind := rec.Header().Get("Content-Type")
+			if want := "application/problem+json"; test.status >= 400 && kind != want {
+				t.Errorf("got content type %s, want %s", kind, want)
+			}
+			if ok, faults := check.ValidateHttpResponse(req, rec.Result()); !ok {
+				for _, f := range faults {
+					t.Errorf("%s: %s", f.Message, f.Reason)
+				}
+			}
+			if test.status == 200 && !strings.Contains(body, `"as_of":`) {
+				t.Error("the answer does not say how old it is")
+			}
+		})
+	}
+}
+
+func TestPagesFollowTheCursor(t *testing.T) {
+	for _, cursor := range []string{"", "MTAw"} {
+		if n, err := cursorOffset(cursor); err != nil || (cursor != "" && n != 100) {
+			t.Errorf("cursor %q: got %d %v", cursor, n, err)
+		}
+	}
+}
+
+func TestTheDoorIsClosedUnlessTokensAreOn(t *testing.T) {
+	open := DefaultConfig()
+	open.Listen = "0.0.0.0:8470"
+	if _, err := New(open, Deps{}); err == nil || !strings.Contains(err.Error(), "token_file") {
+		t.Errorf("got %v, want a refusal naming token_file", err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open.TokenFile = file
+	s := newServer(t, open, nil)
+	for token, want := range map[string]int{
+		"":                                         http.StatusUnauthorized,
+		"Bearer wrong":                             http.StatusUnauthorized,
+		"Basic 0123456789abcdef0123456789abcdef":   http.StatusUnauthorized,
+		"Bearer 0123456789abcdef0123456789abcdef":  http.StatusUnprocessableEntity, // past the door: the question is wrong
+		"Bearer 0123456789abcdef0123456789abcdef ": http.StatusUnauthorized,
+	} {
+		req := httptest.NewRequest(http.MethodGet, "/v1/slots?gpus=0", nil)
+		req.Header.Set("Authorization", token)
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, req)
+		if rec.Code != want {
+			t.Errorf("%q: got %d, want %d", token, rec.Code, want)
+		}
+	}
+}
+
+func TestRunServesUntilTold(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Listen = "127.0.0.1:0"
+	s := newServer(t, cfg, nil)
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	taken := cfg
+	taken.Listen = s.Addr()
+	if err := newServer(t, taken, nil).Listen(); err == nil || !strings.Contains(err.Error(), "choose another port") {
+		t.Errorf("a port in use: got %v, want the remedy", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ready", "/metrics": "spillway_query"} {
+		if err := fetch(client, "http://"+s.Addr()+path, want); err != nil && path != "/metrics" {
+			t.Error(err)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func fetch(c *http.Client, url, want string) error {
+	resp, err := c.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != 200 || !strings.Contains(string(body), want) {
+		return errors.New(fmt.Sprint(url, ": got ", resp.Status, " ", string(body)))
+	}
+	return nil
+}
