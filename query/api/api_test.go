@@ -20,6 +20,7 @@ import (
 
 	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/query/read"
+	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -45,12 +46,8 @@ func seeded(t *testing.T) *Server {
 	t.Helper()
 	store := testenv.ClickHouse(t)
 	ctx := context.Background()
-	steps, _ := filepath.Glob("../../schemas/clickhouse/*.sql")
-	for _, f := range steps {
-		b, _ := os.ReadFile(f)
-				if err := store.Conn.Exec(ctx, string(b)); err != nil {
-					t.Fatal(f, err)
-		}
+	if err := clickhouse.Migrate(ctx, store.Conn, clickhouse.Options{Database: store.Database}); err != nil {
+		t.Fatal(err)
 	}
 	seed, err := os.ReadFile("../read/testdata/seed.sql")
 	if err != nil {

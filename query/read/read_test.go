@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -24,16 +24,8 @@ func seeded(t *testing.T) *Reader {
 	t.Helper()
 	server := testenv.ClickHouse(t)
 	ctx := context.Background()
-	steps, _ := filepath.Glob("../../schemas/clickhouse/*.sql")
-	for _, f := range steps {
-		b, _ := os.ReadFile(f)
-		for _, st := range []string{string(b)} {
-			if strings.TrimSpace(st) != "" {
-				if err := server.Conn.Exec(ctx, st); err != nil {
-					t.Fatal(f, err)
-				}
-			}
-		}
+	if err := clickhouse.Migrate(ctx, server.Conn, clickhouse.Options{Database: server.Database}); err != nil {
+		t.Fatal(err)
 	}
 	seed, err := os.ReadFile("testdata/seed.sql")
 	if err != nil {
