@@ -184,3 +184,12 @@ func (c *checker) ordered(a string, from *int64, b string, to *int64) {
 		c.failf("%s %d is before %s %d", b, *to, a, *from)
 	}
 }
+
+// Raw encodes a record without checking its rules, to keep one that breaks them.
+func Raw(r Record) []byte {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
+	if err != nil {
+		return nil // not even UTF-8: the reason in the dead letter has to do
+	}
+	return value
+}
