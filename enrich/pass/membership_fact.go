@@ -67,7 +67,7 @@ type membershipRecord struct {
 // make one domain of all such nodes. A partition is the pair of domain and clique, since a CliqueID alone repeats.
 func (r membershipRecord) fact() fact {
 	if r.removed {
-		return fact{reason: reasonRemoved}
+		return fact{reason: reasonRemoved, levels: map[string]string{}}
 	}
 	f := fact{reason: reasonNoSource, levels: map[string]string{}}
 	var domains, partitions []string

@@ -12,7 +12,7 @@ const forever int64 = 7258118400000
 type step[V any] struct {
 	at       int64
 	revision uint64
-	hash     uint64 // of the raw record, to recognise a refresh without decoding it
+	hash     uint64 // of the newest raw record that says so, to recognise a refresh without decoding it
 	value    V
 }
 
@@ -30,6 +30,8 @@ func foldSteps[V any](known, records []step[V], equal func(a, b V) bool) []step[
 		}
 		if len(steps) == 0 || !equal(steps[len(steps)-1].value, r.value) {
 			steps = append(steps, r)
+		} else {
+			steps[len(steps)-1].hash = r.hash
 		}
 	}
 	return steps

@@ -16,7 +16,7 @@ CREATE TABLE membership_facts
     levels      Map(LowCardinality(String), LowCardinality(String)),
     reason      LowCardinality(String),
     revision    UInt64, -- of the record that began the interval
-    fingerprint UInt64, -- of what that record says: a refresh with the same one says nothing new
+    fingerprint UInt64, -- of what the newest such record says: a refresh with the same one says nothing new
     version     UInt64,
     is_deleted  UInt8
 )

@@ -16,7 +16,7 @@ CREATE TABLE node_facts
     reason           LowCardinality(String),
     removed          Bool,
     revision         UInt64, -- of the record that began the interval
-    fingerprint      UInt64, -- of what that record says: a refresh with the same one says nothing new
+    fingerprint      UInt64, -- of what the newest such record says: a refresh with the same one says nothing new
     version          UInt64,
     is_deleted       UInt8
 )

@@ -1,0 +1,167 @@
+package pass
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+)
+
+// claimsAtOnce bounds how many claims (nodes of placements) one sweep holds in memory.
+const claimsAtOnce = 1_000_000
+
+// foldCapacity brings domain_capacity up to date where something changed. The state of a minute is that at its end; a
+// row is written for a minute in which it changed, and a row that is stored already is written again only when it says
+// something else. No row is ever withdrawn: one that turns out to mark no change says what held before.
+func (p *Passes) foldCapacity(ctx context.Context, spans []clusterSpan) error {
+	for _, s := range mergeSpans(spans) {
+		windows, err := p.windows(ctx, s)
+		if err != nil {
+			return fmt.Errorf("fold capacity of cluster %s: %w", s.Cluster, err)
+		}
+		for _, w := range windows {
+			if err := p.capacityOf(ctx, s.Cluster, w[0], w[1]); err != nil {
+				return fmt.Errorf("fold capacity of cluster %s: %w", s.Cluster, err)
+			}
+		}
+	}
+	return nil
+}
+
+// mergeSpans joins the spans of a cluster that overlap.
+func mergeSpans(spans []clusterSpan) []clusterSpan {
+	spans = slices.Clone(spans)
+	slices.SortFunc(spans, func(a, b clusterSpan) int { return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), a.From.Compare(b.From)) })
+	var out []clusterSpan
+	for _, s := range spans {
+		if last := len(out) - 1; last >= 0 && out[last].Cluster == s.Cluster && !s.From.After(out[last].To) {
+			if s.To.After(out[last].To) {
+				out[last].To = s.To
+			}
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// windows cuts a span into [first, last) pieces of whole minutes (Unix ms), so that none holds much more than
+// claimsAtOnce claims. Only a span of more than a day is worth the question.
+func (p *Passes) windows(ctx context.Context, s clusterSpan) ([][2]int64, error) {
+	first, last := s.From.UnixMilli(), s.To.UnixMilli()
+	first -= first % minute
+	if last < forever {
+		last += minute - last%minute
+	}
+	if min(last, p.now().UnixMilli())-first <= (24 * time.Hour).Milliseconds() {
+		return [][2]int64{{first, last}}, nil
+	}
+	var out [][2]int64
+	var held uint64
+	q := question{file: "capacity_days", params: clickhouse.Parameters{"cluster": s.Cluster, "first": millis(first), "last": millis(last)}}
+	err := p.ask(ctx, q, func(rows driver.Rows) error {
+		var day int64
+		var claims uint64
+		if err := rows.Scan(&day, &claims); err != nil {
+			return err
+		}
+		if held += claims; held > claimsAtOnce && day > first {
+			out = append(out, [2]int64{first, day})
+			first, held = day, claims
+		}
+		return nil
+	})
+	return append(out, [2]int64{first, last}), err
+}
+
+// capacityOf brings the rows of one cluster in [first, last) up to date; both are begins of minutes.
+func (p *Passes) capacityOf(ctx context.Context, cluster string, first, last int64) error {
+	stored, err := p.capacityRows(ctx, cluster, first, last)
+	if err != nil {
+		return err
+	}
+	h, err := p.clusterHistory(ctx, cluster, first-1, last)
+	if err != nil {
+		return err
+	}
+	sizes := make([]uint16, len(p.cfg.SlotSizes))
+	for i, n := range p.cfg.SlotSizes {
+		sizes[i] = uint16(n)
+	}
+	w := &writer{table: "domain_capacity"}
+	for k, r := range h.sweep(first, sizes, slices.Collect(maps.Keys(stored))) {
+		if old, known := stored[k]; k.minute >= last || known && old.equal(r) {
+			continue
+		}
+		w.add(cluster, k.domain, moment(k.minute), r.nodes, r.nodesUsable, r.nodesFree, r.gpus, r.usable, r.held, r.probe,
+			r.free, r.sizes, r.slots, r.basis, p.version, uint8(0))
+	}
+	return p.write(ctx, w)
+}
+
+// capacityRows reads the stored rows of a cluster in [first, last).
+func (p *Passes) capacityRows(ctx context.Context, cluster string, first, last int64) (map[capacityKey]capacityRow, error) {
+	out := map[capacityKey]capacityRow{}
+	// DateTime ends in 2106, the open end of the tables does not fit.
+	until := min(last-minute, int64(1<<32-1)*1000)
+	q := question{
+		file:   "capacity_rows",
+		params: clickhouse.Parameters{"cluster": cluster, "first": millis(first / 1000), "last": millis(until / 1000)},
+	}
+	err := p.ask(ctx, q, func(rows driver.Rows) error {
+		var k capacityKey
+		var r capacityRow
+		if err := rows.Scan(&k.domain, &k.minute, &r.nodes, &r.nodesUsable, &r.nodesFree, &r.gpus, &r.usable, &r.held, &r.probe,
+			&r.free, &r.sizes, &r.slots, &r.basis); err != nil {
+			return err
+		}
+		k.minute *= 1000
+		out[k] = r
+		return nil
+	})
+	return out, err
+}
+
+// clusterHistory reads what the capacity of a cluster depends on from first to last (Unix ms).
+func (p *Passes) clusterHistory(ctx context.Context, cluster string, first, last int64) (clusterHistory, error) {
+	h := clusterHistory{
+		homes: map[string][]interval[home]{}, offers: map[string][]interval[offer]{}, claims: map[string][]interval[claim]{},
+	}
+	params := clickhouse.Parameters{"cluster": cluster, "first": millis(first), "last": millis(last)}
+	err := p.ask(ctx, question{file: "capacity_nodes", params: params}, func(rows driver.Rows) error {
+		var node string
+		var isHome uint8
+		var from, to int64
+		var ho home
+		var of offer
+		if err := rows.Scan(&node, &isHome, &from, &to, &ho.domain, &ho.reason, &of.present, &of.usable); err != nil {
+			return err
+		}
+		if isHome == 1 {
+			h.homes[node] = append(h.homes[node], interval[home]{from, to, ho})
+		} else {
+			h.offers[node] = append(h.offers[node], interval[offer]{from, to, of})
+		}
+		return nil
+	})
+	if err != nil {
+		return h, err
+	}
+	err = p.ask(ctx, question{file: "capacity_claims", params: params}, func(rows driver.Rows) error {
+		var node string
+		var gpus int32
+		var iv interval[claim]
+		if err := rows.Scan(&node, &gpus, &iv.value.probe, &iv.from, &iv.to); err != nil {
+			return err
+		}
+		iv.value.gpus = int(gpus)
+		h.claims[node] = append(h.claims[node], iv)
+		return nil
+	})
+	return h, err
+}

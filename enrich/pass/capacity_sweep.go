@@ -1,0 +1,368 @@
+package pass
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// minute is the step of domain_capacity, in milliseconds.
+const minute int64 = 60_000
+
+// home says where a node sits over a time; domain ” = unknown, for the reason given.
+type home struct{ domain, reason string }
+
+// offer is what a node offers; nil = not known.
+type offer struct{ present, usable *uint16 }
+
+// claim is GPUs of a node that a placement holds; gpus < 0 = how many is not known.
+type claim struct {
+	gpus  int
+	probe bool
+}
+
+// clusterHistory is all that the capacity of a cluster depends on, by node.
+type clusterHistory struct {
+	homes  map[string][]interval[home]
+	offers map[string][]interval[offer]
+	claims map[string][]interval[claim]
+}
+
+// capacityRow is one row of domain_capacity, without its keys.
+type capacityRow struct {
+	nodes, nodesUsable, nodesFree uint16
+	gpus, usable, held, probe     uint32
+	free                          uint32
+	sizes                         []uint16
+	slots                         []uint32
+	basis                         string
+}
+
+func (r capacityRow) equal(s capacityRow) bool {
+	return r.nodes == s.nodes && r.nodesUsable == s.nodesUsable && r.nodesFree == s.nodesFree && r.gpus == s.gpus &&
+		r.usable == s.usable && r.held == s.held && r.probe == s.probe && r.free == s.free && r.basis == s.basis &&
+		slices.Equal(r.sizes, s.sizes) && slices.Equal(r.slots, s.slots)
+}
+
+// Where the GPU counts of a domain come from.
+const (
+	basisExact   = "exact"
+	basisAssumed = "assumed" // a count that nobody told was taken to be the usual one of the cluster
+	basisUnknown = "unknown" // a count that nobody told, and none to assume: the row counts too few GPUs
+)
+
+// capacityKey is a domain in a minute (Unix ms of its begin).
+type capacityKey struct {
+	minute int64
+	domain string
+}
+
+// sweep gives the capacity of every domain at the end of every minute from first on in which it changed, and of the
+// minutes in also. Domain ” stands for the nodes whose domain is unknown: totals without slots, since nobody can say
+// which of them share NVLink.
+func (h clusterHistory) sweep(first int64, sizes []uint16, also []capacityKey) map[capacityKey]capacityRow {
+	s := &sweeper{
+		sizes: sizes, usual: h.usualGPUs(), nodes: map[string]*sweptNode{}, domains: map[string]map[*sweptNode]struct{}{},
+		rows: map[string]capacityRow{}, dirty: map[string]struct{}{},
+	}
+	changes := h.changes(s)
+	slices.SortStableFunc(changes, func(a, b sweptChange) int { return cmp.Compare(a.at, b.at) })
+	// What holds just before the first minute is the state that the first row differs from.
+	for len(changes) > 0 && changes[0].at < first {
+		s.apply(changes[0])
+		changes = changes[1:]
+	}
+	s.settle(0, nil)
+	minutes := map[int64][]string{}
+	for _, c := range changes {
+		minutes[c.at-c.at%minute] = nil
+	}
+	for _, k := range also {
+		minutes[k.minute] = append(minutes[k.minute], k.domain)
+	}
+	out := map[capacityKey]capacityRow{}
+	for _, m := range slices.Sorted(maps.Keys(minutes)) {
+		for len(changes) > 0 && changes[0].at < m+minute {
+			s.apply(changes[0])
+			changes = changes[1:]
+		}
+		s.settle(m, out)
+		for _, domain := range minutes[m] {
+			out[capacityKey{m, domain}] = s.row(domain)
+		}
+	}
+	return out
+}
+
+// sweptNode is one node while time runs.
+type sweptNode struct {
+	home   *home
+	offer  *offer
+	held   int // GPUs claimed by real jobs, known counts only
+	probe  int
+	heldBy int // claims of real jobs whose count is not known
+	probed int // the same of probe jobs
+}
+
+// sweptChange is one thing that begins (sign 1) or ends (sign -1) on a node.
+type sweptChange struct {
+	at    int64
+	node  *sweptNode
+	home  *home
+	offer *offer
+	claim *claim
+	begin bool
+}
+
+type sweeper struct {
+	sizes   []uint16
+	usual   int // GPUs of a node that nobody counted; 0 = not known
+	nodes   map[string]*sweptNode
+	domains map[string]map[*sweptNode]struct{}
+	rows    map[string]capacityRow // by domain: as of the last minute settled
+	dirty   map[string]struct{}
+}
+
+func (s *sweeper) node(name string) *sweptNode {
+	n := s.nodes[name]
+	if n == nil {
+		n = &sweptNode{}
+		s.nodes[name] = n
+		s.join(n)
+	}
+	return n
+}
+
+// changes lists every begin and end. Where one interval ends as the next begins, the end comes first.
+func (h clusterHistory) changes(s *sweeper) []sweptChange {
+	var ends, begins []sweptChange
+	add := func(name string, from, to int64, c sweptChange) {
+		c.node = s.node(name)
+		c.at = to
+		ends = append(ends, c)
+		c.at, c.begin = from, true
+		begins = append(begins, c)
+	}
+	for name, list := range h.homes {
+		for i := range list {
+			add(name, list[i].from, list[i].to, sweptChange{home: &list[i].value})
+		}
+	}
+	for name, list := range h.offers {
+		for i := range list {
+			add(name, list[i].from, list[i].to, sweptChange{offer: &list[i].value})
+		}
+	}
+	for name, list := range h.claims {
+		for i := range list {
+			add(name, list[i].from, list[i].to, sweptChange{claim: &list[i].value})
+		}
+	}
+	ends = slices.DeleteFunc(ends, func(c sweptChange) bool { return c.at >= forever })
+	return append(ends, begins...)
+}
+
+func (s *sweeper) apply(c sweptChange) {
+	n := c.node
+	s.dirty[n.domain()] = struct{}{}
+	switch {
+	case c.home != nil:
+		delete(s.domains[n.domain()], n)
+		n.home = nil
+		if c.begin {
+			n.home = c.home
+		}
+		s.join(n)
+		s.dirty[n.domain()] = struct{}{}
+	case c.offer != nil:
+		n.offer = nil
+		if c.begin {
+			n.offer = c.offer
+		}
+	default:
+		sign := -1
+		if c.begin {
+			sign = 1
+		}
+		switch {
+		case c.claim.gpus < 0 && c.claim.probe:
+			n.probed += sign
+		case c.claim.gpus < 0:
+			n.heldBy += sign
+		case c.claim.probe:
+			n.probe += sign * c.claim.gpus
+		default:
+			n.held += sign * c.claim.gpus
+		}
+	}
+}
+
+func (s *sweeper) join(n *sweptNode) {
+	d := n.domain()
+	if s.domains[d] == nil {
+		s.domains[d] = map[*sweptNode]struct{}{}
+	}
+	s.domains[d][n] = struct{}{}
+}
+
+func (n *sweptNode) domain() string {
+	if n.home == nil {
+		return ""
+	}
+	return n.home.domain
+}
+
+// counts reports whether the node is part of its domain's figures. Of the nodes without a domain those are left out
+// that nothing is known of, that have no GPUs, and that are gone.
+func (n *sweptNode) counts() bool {
+	switch {
+	case n.domain() != "" || n.held+n.probe+n.heldBy+n.probed > 0:
+		return true
+	case n.offer != nil && n.offer.present != nil && *n.offer.present == 0:
+		return false
+	case n.home != nil && n.home.reason != reasonRemoved:
+		return true
+	}
+	return n.offer != nil
+}
+
+// settle computes the domains that changed and writes those whose row is another one into out, if that is given.
+func (s *sweeper) settle(m int64, out map[capacityKey]capacityRow) {
+	for domain := range s.dirty {
+		row := s.compute(domain)
+		if old, known := s.rows[domain]; known && old.equal(row) || !known && row.nodes == 0 {
+			continue
+		}
+		s.rows[domain] = row
+		if out != nil {
+			out[capacityKey{m, domain}] = row
+		}
+	}
+	clear(s.dirty)
+}
+
+// row is the row of a domain as of the last minute settled.
+func (s *sweeper) row(domain string) capacityRow {
+	if row, known := s.rows[domain]; known {
+		return row
+	}
+	return s.compute(domain)
+}
+
+// compute counts one domain. A slot of N GPUs up to the size of one node lies on one node: the sum over its nodes of
+// floor(free / N). A larger one takes wholly free nodes: floor(free nodes / ceil(N / GPUs per node)).
+func (s *sweeper) compute(domain string) capacityRow {
+	r := capacityRow{sizes: s.sizes, slots: make([]uint32, len(s.sizes)), basis: basisExact}
+	perNode, sized := 0, map[int]int{}
+	var frees []int
+	for n := range s.domains[domain] {
+		if !n.counts() {
+			continue
+		}
+		c := n.gpus(s.usual)
+		if c.basis != basisExact && r.basis != basisUnknown {
+			r.basis = c.basis
+		}
+		r.nodes++
+		r.gpus += uint32(c.gpus)
+		r.usable += uint32(c.usable)
+		r.held += uint32(c.held)
+		r.probe += uint32(c.probe)
+		r.free += uint32(c.free)
+		if c.usable > 0 {
+			r.nodesUsable++
+		}
+		frees = append(frees, c.free)
+		if c.gpus > 0 {
+			sized[c.gpus]++
+		}
+	}
+	for gpus, nodes := range sized {
+		if nodes > sized[perNode] || nodes == sized[perNode] && gpus > perNode {
+			perNode = gpus
+		}
+	}
+	if perNode == 0 {
+		return r
+	}
+	for _, free := range frees {
+		if free >= perNode {
+			r.nodesFree++
+		}
+	}
+	if domain == "" {
+		return r
+	}
+	for i, size := range s.sizes {
+		if n := int(size); n > perNode {
+			r.slots[i] = uint32(int(r.nodesFree) / ((n + perNode - 1) / perNode))
+		} else {
+			for _, free := range frees {
+				r.slots[i] += uint32(free / n)
+			}
+		}
+	}
+	return r
+}
+
+// nodeCount is one node's part of its domain's figures.
+type nodeCount struct {
+	gpus, usable, held, probe, free int
+	basis                           string
+}
+
+// gpus counts one node. GPUs are held once however many jobs claim them; a claim of an unknown number holds the node.
+// Free = usable and not held by a real job.
+func (n *sweptNode) gpus(usual int) nodeCount {
+	c := nodeCount{gpus: usual, basis: basisAssumed}
+	if n.offer != nil {
+		if known := cmp.Or(n.offer.present, n.offer.usable); known != nil {
+			c.gpus, c.basis = int(*known), basisExact
+		}
+	}
+	if c.basis == basisAssumed && usual == 0 {
+		c.basis = basisUnknown
+	}
+	c.usable = c.gpus
+	if n.offer != nil && n.offer.usable != nil {
+		c.usable = min(int(*n.offer.usable), c.gpus)
+	}
+	c.held, c.probe = min(n.held, c.gpus), min(n.probe, c.gpus)
+	if n.heldBy > 0 {
+		c.held = c.gpus
+	}
+	if n.probed > 0 {
+		c.probe = c.gpus
+	}
+	if n.heldBy+n.probed > 0 && c.basis == basisExact {
+		c.basis = basisAssumed
+	}
+	c.free = max(0, c.usable-c.held)
+	return c
+}
+
+// usualGPUs is the GPU count that most nodes with a count have, or the largest a placement held on a node; 0 = not known.
+func (h clusterHistory) usualGPUs() int {
+	counts := map[int]int{}
+	for _, list := range h.offers {
+		o := slices.MaxFunc(list, func(a, b interval[offer]) int { return cmp.Compare(a.from, b.from) }).value
+		if known := cmp.Or(o.present, o.usable); known != nil && *known > 0 {
+			counts[int(*known)]++
+		}
+	}
+	usual := 0
+	for gpus, nodes := range counts {
+		if nodes > counts[usual] || nodes == counts[usual] && gpus > usual {
+			usual = gpus
+		}
+	}
+	if usual > 0 {
+		return usual
+	}
+	for _, list := range h.claims {
+		for _, c := range list {
+			usual = max(usual, c.value.gpus)
+		}
+	}
+	return usual
+}
