@@ -106,6 +106,68 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_spillway_proto_rawDescGZIP(), []int{0}
 }
 
+// LinkState is what an NVLink of a GPU or a port of a NIC does.
+type LinkState int32
+
+const (
+	LinkState_LINK_STATE_UNSPECIFIED LinkState = 0 // not told
+	LinkState_DOWN                   LinkState = 1
+	LinkState_UP                     LinkState = 2
+	LinkState_SLEEP                  LinkState = 3 // up, saving power
+	LinkState_TRAFFIC_DISABLED       LinkState = 4 // up, carries no traffic
+	LinkState_STARTING               LinkState = 5 // being brought up
+	LinkState_MISSING                LinkState = 6 // seen before, no longer listed by its source
+)
+
+// Enum value maps for LinkState.
+var (
+	LinkState_name = map[int32]string{
+		0: "LINK_STATE_UNSPECIFIED",
+		1: "DOWN",
+		2: "UP",
+		3: "SLEEP",
+		4: "TRAFFIC_DISABLED",
+		5: "STARTING",
+		6: "MISSING",
+	}
+	LinkState_value = map[string]int32{
+		"LINK_STATE_UNSPECIFIED": 0,
+		"DOWN":                   1,
+		"UP":                     2,
+		"SLEEP":                  3,
+		"TRAFFIC_DISABLED":       4,
+		"STARTING":               5,
+		"MISSING":                6,
+	}
+)
+
+func (x LinkState) Enum() *LinkState {
+	p := new(LinkState)
+	*p = x
+	return p
+}
+
+func (x LinkState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LinkState) Descriptor() protoreflect.EnumDescriptor {
+	return file_spillway_proto_enumTypes[1].Descriptor()
+}
+
+func (LinkState) Type() protoreflect.EnumType {
+	return &file_spillway_proto_enumTypes[1]
+}
+
+func (x LinkState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LinkState.Descriptor instead.
+func (LinkState) EnumDescriptor() ([]byte, []int) {
+	return file_spillway_proto_rawDescGZIP(), []int{1}
+}
+
 type Intent_Mode int32
 
 const (
@@ -142,11 +204,11 @@ func (x Intent_Mode) String() string {
 }
 
 func (Intent_Mode) Descriptor() protoreflect.EnumDescriptor {
-	return file_spillway_proto_enumTypes[1].Descriptor()
+	return file_spillway_proto_enumTypes[2].Descriptor()
 }
 
 func (Intent_Mode) Type() protoreflect.EnumType {
-	return &file_spillway_proto_enumTypes[1]
+	return &file_spillway_proto_enumTypes[2]
 }
 
 func (x Intent_Mode) Number() protoreflect.EnumNumber {
@@ -1073,24 +1135,89 @@ func (x *Node) GetRevision() uint64 {
 	return 0
 }
 
-// Counters is one scrape of one node, column-wise: entry i of every non-empty column belongs to entity i.
-// Blank stays absent: a column holds NaN where its source had no value. Key: cluster/node.
+// Counters is one scrape of one node, column-wise: entry i of a column belongs to entity i of its group, and a column
+// is empty where its source has none of it. The groups are GPUs, MIG instances, NVLinks, NICs and job references.
+// Blank stays absent: a number that the source does not have is NaN, never 0. Units are bytes, bytes per second and
+// ratios 0..1. A cumulative column only grows while gpu_since_ms (nic_since_ms) stays the same: take differences
+// between records of one since, in any order, and no reset, change of scope or lost record can spoil them. The columns
+// ending in _per_second are rates, averaged by the source over its own interval (30 s by default at an exporter).
+// Key: cluster/node.
 type Counters struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	Source        string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	Source        string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"` // dcgm, node_exporter, sysfs, simulate
 	ObservedAtMs  int64                  `protobuf:"varint,4,opt,name=observed_at_ms,json=observedAtMs,proto3" json:"observed_at_ms,omitempty"`
-	GpuIndex      []uint32               `protobuf:"varint,5,rep,packed,name=gpu_index,json=gpuIndex,proto3" json:"gpu_index,omitempty"`
-	GpuUuid       []string               `protobuf:"bytes,6,rep,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
-	NvlinkTxBytes []float64              `protobuf:"fixed64,7,rep,packed,name=nvlink_tx_bytes,json=nvlinkTxBytes,proto3" json:"nvlink_tx_bytes,omitempty"` // cumulative
-	NvlinkRxBytes []float64              `protobuf:"fixed64,8,rep,packed,name=nvlink_rx_bytes,json=nvlinkRxBytes,proto3" json:"nvlink_rx_bytes,omitempty"`
-	NvlinkErrors  []float64              `protobuf:"fixed64,9,rep,packed,name=nvlink_errors,json=nvlinkErrors,proto3" json:"nvlink_errors,omitempty"`
-	SmActive      []float64              `protobuf:"fixed64,10,rep,packed,name=sm_active,json=smActive,proto3" json:"sm_active,omitempty"` // ratio 0..1
-	TensorActive  []float64              `protobuf:"fixed64,11,rep,packed,name=tensor_active,json=tensorActive,proto3" json:"tensor_active,omitempty"`
-	Nic           []string               `protobuf:"bytes,12,rep,name=nic,proto3" json:"nic,omitempty"`
-	NicTxBytes    []float64              `protobuf:"fixed64,13,rep,packed,name=nic_tx_bytes,json=nicTxBytes,proto3" json:"nic_tx_bytes,omitempty"` // cumulative
-	NicRxBytes    []float64              `protobuf:"fixed64,14,rep,packed,name=nic_rx_bytes,json=nicRxBytes,proto3" json:"nic_rx_bytes,omitempty"`
+	DriverVersion string                 `protobuf:"bytes,15,opt,name=driver_version,json=driverVersion,proto3" json:"driver_version,omitempty"` // of the GPUs; empty = not told
+	// GPUs.
+	GpuIndex               []uint32  `protobuf:"varint,5,rep,packed,name=gpu_index,json=gpuIndex,proto3" json:"gpu_index,omitempty"`
+	GpuUuid                []string  `protobuf:"bytes,6,rep,name=gpu_uuid,json=gpuUuid,proto3" json:"gpu_uuid,omitempty"`
+	GpuModel               []string  `protobuf:"bytes,16,rep,name=gpu_model,json=gpuModel,proto3" json:"gpu_model,omitempty"`
+	GpuMissing             []bool    `protobuf:"varint,17,rep,packed,name=gpu_missing,json=gpuMissing,proto3" json:"gpu_missing,omitempty"`            // seen before, no longer listed while others of the node are; its numbers are NaN
+	GpuSinceMs             []int64   `protobuf:"varint,18,rep,packed,name=gpu_since_ms,json=gpuSinceMs,proto3" json:"gpu_since_ms,omitempty"`          // since when the cumulative columns of the GPU and of its links run on unbroken
+	GpuReset               []bool    `protobuf:"varint,19,rep,packed,name=gpu_reset,json=gpuReset,proto3" json:"gpu_reset,omitempty"`                  // they were seen to break between the record before and this one
+	NvlinkTxBytes          []float64 `protobuf:"fixed64,7,rep,packed,name=nvlink_tx_bytes,json=nvlinkTxBytes,proto3" json:"nvlink_tx_bytes,omitempty"` // cumulative, all links
+	NvlinkRxBytes          []float64 `protobuf:"fixed64,8,rep,packed,name=nvlink_rx_bytes,json=nvlinkRxBytes,proto3" json:"nvlink_rx_bytes,omitempty"`
+	NvlinkBytesPerSecond   []float64 `protobuf:"fixed64,20,rep,packed,name=nvlink_bytes_per_second,json=nvlinkBytesPerSecond,proto3" json:"nvlink_bytes_per_second,omitempty"` // both directions together, payload
+	NvlinkTxBytesPerSecond []float64 `protobuf:"fixed64,21,rep,packed,name=nvlink_tx_bytes_per_second,json=nvlinkTxBytesPerSecond,proto3" json:"nvlink_tx_bytes_per_second,omitempty"`
+	NvlinkRxBytesPerSecond []float64 `protobuf:"fixed64,22,rep,packed,name=nvlink_rx_bytes_per_second,json=nvlinkRxBytesPerSecond,proto3" json:"nvlink_rx_bytes_per_second,omitempty"`
+	NvlinkErrors           []float64 `protobuf:"fixed64,9,rep,packed,name=nvlink_errors,json=nvlinkErrors,proto3" json:"nvlink_errors,omitempty"`                                  // cumulative: packets received in error
+	NvlinkDiscards         []float64 `protobuf:"fixed64,23,rep,packed,name=nvlink_discards,json=nvlinkDiscards,proto3" json:"nvlink_discards,omitempty"`                           // cumulative: packets not sent
+	NvlinkReplays          []float64 `protobuf:"fixed64,24,rep,packed,name=nvlink_replays,json=nvlinkReplays,proto3" json:"nvlink_replays,omitempty"`                              // cumulative
+	NvlinkRecoveries       []float64 `protobuf:"fixed64,25,rep,packed,name=nvlink_recoveries,json=nvlinkRecoveries,proto3" json:"nvlink_recoveries,omitempty"`                     // cumulative: links that went down and tried to come back
+	NvlinkRecoveryFailures []float64 `protobuf:"fixed64,26,rep,packed,name=nvlink_recovery_failures,json=nvlinkRecoveryFailures,proto3" json:"nvlink_recovery_failures,omitempty"` // cumulative: those that did not
+	NvlinkSymbolErrors     []float64 `protobuf:"fixed64,27,rep,packed,name=nvlink_symbol_errors,json=nvlinkSymbolErrors,proto3" json:"nvlink_symbol_errors,omitempty"`             // cumulative
+	NvlinkEffectiveErrors  []float64 `protobuf:"fixed64,28,rep,packed,name=nvlink_effective_errors,json=nvlinkEffectiveErrors,proto3" json:"nvlink_effective_errors,omitempty"`    // cumulative: those that error correction could not mend
+	NvlinkEffectiveBer     []float64 `protobuf:"fixed64,29,rep,packed,name=nvlink_effective_ber,json=nvlinkEffectiveBer,proto3" json:"nvlink_effective_ber,omitempty"`             // ratio of such bits
+	GraphicsActive         []float64 `protobuf:"fixed64,30,rep,packed,name=graphics_active,json=graphicsActive,proto3" json:"graphics_active,omitempty"`                           // ratio of time any engine was busy
+	SmActive               []float64 `protobuf:"fixed64,10,rep,packed,name=sm_active,json=smActive,proto3" json:"sm_active,omitempty"`
+	TensorActive           []float64 `protobuf:"fixed64,11,rep,packed,name=tensor_active,json=tensorActive,proto3" json:"tensor_active,omitempty"`
+	PcieTxBytesPerSecond   []float64 `protobuf:"fixed64,31,rep,packed,name=pcie_tx_bytes_per_second,json=pcieTxBytesPerSecond,proto3" json:"pcie_tx_bytes_per_second,omitempty"`
+	PcieRxBytesPerSecond   []float64 `protobuf:"fixed64,32,rep,packed,name=pcie_rx_bytes_per_second,json=pcieRxBytesPerSecond,proto3" json:"pcie_rx_bytes_per_second,omitempty"`
+	C2CTxBytesPerSecond    []float64 `protobuf:"fixed64,33,rep,packed,name=c2c_tx_bytes_per_second,json=c2cTxBytesPerSecond,proto3" json:"c2c_tx_bytes_per_second,omitempty"` // between the GPU and its CPU (NVLink-C2C)
+	C2CRxBytesPerSecond    []float64 `protobuf:"fixed64,34,rep,packed,name=c2c_rx_bytes_per_second,json=c2cRxBytesPerSecond,proto3" json:"c2c_rx_bytes_per_second,omitempty"`
+	// MIG instances. What a source repeats on each instance of a GPU stands once, in the GPU's columns.
+	MigGpu            []uint32  `protobuf:"varint,40,rep,packed,name=mig_gpu,json=migGpu,proto3" json:"mig_gpu,omitempty"` // position in the GPU columns
+	MigId             []uint32  `protobuf:"varint,41,rep,packed,name=mig_id,json=migId,proto3" json:"mig_id,omitempty"`    // GPU instance id
+	MigProfile        []string  `protobuf:"bytes,42,rep,name=mig_profile,json=migProfile,proto3" json:"mig_profile,omitempty"`
+	MigGraphicsActive []float64 `protobuf:"fixed64,43,rep,packed,name=mig_graphics_active,json=migGraphicsActive,proto3" json:"mig_graphics_active,omitempty"`
+	MigSmActive       []float64 `protobuf:"fixed64,44,rep,packed,name=mig_sm_active,json=migSmActive,proto3" json:"mig_sm_active,omitempty"`
+	MigTensorActive   []float64 `protobuf:"fixed64,45,rep,packed,name=mig_tensor_active,json=migTensorActive,proto3" json:"mig_tensor_active,omitempty"`
+	// NVLinks, where the source tells them apart.
+	LinkGpu              []uint32    `protobuf:"varint,50,rep,packed,name=link_gpu,json=linkGpu,proto3" json:"link_gpu,omitempty"` // position in the GPU columns
+	Link                 []uint32    `protobuf:"varint,51,rep,packed,name=link,proto3" json:"link,omitempty"`                      // number of the link on its GPU, as the source counts
+	LinkState            []LinkState `protobuf:"varint,52,rep,packed,name=link_state,json=linkState,proto3,enum=spillway.event.v1.LinkState" json:"link_state,omitempty"`
+	LinkTxBytes          []float64   `protobuf:"fixed64,53,rep,packed,name=link_tx_bytes,json=linkTxBytes,proto3" json:"link_tx_bytes,omitempty"` // cumulative
+	LinkRxBytes          []float64   `protobuf:"fixed64,54,rep,packed,name=link_rx_bytes,json=linkRxBytes,proto3" json:"link_rx_bytes,omitempty"`
+	LinkBytesPerSecond   []float64   `protobuf:"fixed64,55,rep,packed,name=link_bytes_per_second,json=linkBytesPerSecond,proto3" json:"link_bytes_per_second,omitempty"` // both directions together
+	LinkTxBytesPerSecond []float64   `protobuf:"fixed64,56,rep,packed,name=link_tx_bytes_per_second,json=linkTxBytesPerSecond,proto3" json:"link_tx_bytes_per_second,omitempty"`
+	LinkRxBytesPerSecond []float64   `protobuf:"fixed64,57,rep,packed,name=link_rx_bytes_per_second,json=linkRxBytesPerSecond,proto3" json:"link_rx_bytes_per_second,omitempty"`
+	LinkErrors           []float64   `protobuf:"fixed64,58,rep,packed,name=link_errors,json=linkErrors,proto3" json:"link_errors,omitempty"` // cumulative, as nvlink_errors
+	LinkReplays          []float64   `protobuf:"fixed64,59,rep,packed,name=link_replays,json=linkReplays,proto3" json:"link_replays,omitempty"`
+	LinkRecoveries       []float64   `protobuf:"fixed64,60,rep,packed,name=link_recoveries,json=linkRecoveries,proto3" json:"link_recoveries,omitempty"`
+	LinkDowns            []float64   `protobuf:"fixed64,61,rep,packed,name=link_downs,json=linkDowns,proto3" json:"link_downs,omitempty"` // cumulative: times the physical link went down
+	// NICs: one entity a port.
+	Nic                    []string    `protobuf:"bytes,12,rep,name=nic,proto3" json:"nic,omitempty"` // device name, which may change; nic_gid does not
+	NicPort                []uint32    `protobuf:"varint,70,rep,packed,name=nic_port,json=nicPort,proto3" json:"nic_port,omitempty"`
+	NicGid                 []string    `protobuf:"bytes,71,rep,name=nic_gid,json=nicGid,proto3" json:"nic_gid,omitempty"`                     // first GID of the port; empty = not told
+	NicLinkLayer           []string    `protobuf:"bytes,72,rep,name=nic_link_layer,json=nicLinkLayer,proto3" json:"nic_link_layer,omitempty"` // InfiniBand, Ethernet; empty = not told
+	NicState               []LinkState `protobuf:"varint,73,rep,packed,name=nic_state,json=nicState,proto3,enum=spillway.event.v1.LinkState" json:"nic_state,omitempty"`
+	NicSinceMs             []int64     `protobuf:"varint,74,rep,packed,name=nic_since_ms,json=nicSinceMs,proto3" json:"nic_since_ms,omitempty"` // as gpu_since_ms
+	NicReset               []bool      `protobuf:"varint,75,rep,packed,name=nic_reset,json=nicReset,proto3" json:"nic_reset,omitempty"`
+	NicSpeedBytesPerSecond []float64   `protobuf:"fixed64,76,rep,packed,name=nic_speed_bytes_per_second,json=nicSpeedBytesPerSecond,proto3" json:"nic_speed_bytes_per_second,omitempty"` // what the port could carry, per direction
+	NicTxBytes             []float64   `protobuf:"fixed64,13,rep,packed,name=nic_tx_bytes,json=nicTxBytes,proto3" json:"nic_tx_bytes,omitempty"`                                         // cumulative
+	NicRxBytes             []float64   `protobuf:"fixed64,14,rep,packed,name=nic_rx_bytes,json=nicRxBytes,proto3" json:"nic_rx_bytes,omitempty"`
+	NicTxWait              []float64   `protobuf:"fixed64,77,rep,packed,name=nic_tx_wait,json=nicTxWait,proto3" json:"nic_tx_wait,omitempty"`           // cumulative: ticks with data to send and no credit to send it
+	NicRecoveries          []float64   `protobuf:"fixed64,78,rep,packed,name=nic_recoveries,json=nicRecoveries,proto3" json:"nic_recoveries,omitempty"` // cumulative
+	NicDowns               []float64   `protobuf:"fixed64,79,rep,packed,name=nic_downs,json=nicDowns,proto3" json:"nic_downs,omitempty"`                // cumulative
+	// Who used the GPUs, as the source labels them; several may share one.
+	JobGpu        []uint32 `protobuf:"varint,90,rep,packed,name=job_gpu,json=jobGpu,proto3" json:"job_gpu,omitempty"`   // position in the GPU columns
+	JobMig        []int32  `protobuf:"zigzag32,91,rep,packed,name=job_mig,json=jobMig,proto3" json:"job_mig,omitempty"` // GPU instance id; -1 = the whole GPU
+	JobId         []string `protobuf:"bytes,92,rep,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`              // of a batch scheduler; empty = none
+	JobNamespace  []string `protobuf:"bytes,93,rep,name=job_namespace,json=jobNamespace,proto3" json:"job_namespace,omitempty"`
+	JobPod        []string `protobuf:"bytes,94,rep,name=job_pod,json=jobPod,proto3" json:"job_pod,omitempty"`
+	JobContainer  []string `protobuf:"bytes,95,rep,name=job_container,json=jobContainer,proto3" json:"job_container,omitempty"`
+	JobPodUid     []string `protobuf:"bytes,96,rep,name=job_pod_uid,json=jobPodUid,proto3" json:"job_pod_uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1153,6 +1280,13 @@ func (x *Counters) GetObservedAtMs() int64 {
 	return 0
 }
 
+func (x *Counters) GetDriverVersion() string {
+	if x != nil {
+		return x.DriverVersion
+	}
+	return ""
+}
+
 func (x *Counters) GetGpuIndex() []uint32 {
 	if x != nil {
 		return x.GpuIndex
@@ -1163,6 +1297,34 @@ func (x *Counters) GetGpuIndex() []uint32 {
 func (x *Counters) GetGpuUuid() []string {
 	if x != nil {
 		return x.GpuUuid
+	}
+	return nil
+}
+
+func (x *Counters) GetGpuModel() []string {
+	if x != nil {
+		return x.GpuModel
+	}
+	return nil
+}
+
+func (x *Counters) GetGpuMissing() []bool {
+	if x != nil {
+		return x.GpuMissing
+	}
+	return nil
+}
+
+func (x *Counters) GetGpuSinceMs() []int64 {
+	if x != nil {
+		return x.GpuSinceMs
+	}
+	return nil
+}
+
+func (x *Counters) GetGpuReset() []bool {
+	if x != nil {
+		return x.GpuReset
 	}
 	return nil
 }
@@ -1181,9 +1343,86 @@ func (x *Counters) GetNvlinkRxBytes() []float64 {
 	return nil
 }
 
+func (x *Counters) GetNvlinkBytesPerSecond() []float64 {
+	if x != nil {
+		return x.NvlinkBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Counters) GetNvlinkTxBytesPerSecond() []float64 {
+	if x != nil {
+		return x.NvlinkTxBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Counters) GetNvlinkRxBytesPerSecond() []float64 {
+	if x != nil {
+		return x.NvlinkRxBytesPerSecond
+	}
+	return nil
+}
+
 func (x *Counters) GetNvlinkErrors() []float64 {
 	if x != nil {
 		return x.NvlinkErrors
+	}
+	return nil
+}
+
+func (x *Counters) GetNvlinkDiscards() []float64 {
+	if x != nil {
+		return x.NvlinkDiscards
+	}
+	return nil
+}
+
+func (x *Counters) GetNvlinkReplays() []float64 {
+	if x != nil {
+		return x.NvlinkReplays
+	}
+	return nil
+}
+
+func (x *Counters) GetNvlinkRecoveries() []float64 {
+	if x != nil {
+		return x.NvlinkRecoveries
+	}
+	return nil
+}
+
+func (x *Counters) GetNvlinkRecoveryFailures() []float64 {
+	if x != nil {
+		return x.NvlinkRecoveryFailures
+	}
+	return nil
+}
+
+func (x *Counters) GetNvlinkSymbolErrors() []float64 {
+	if x != nil {
+		return x.NvlinkSymbolErrors
+	}
+	return nil
+}
+
+func (x *Counters) GetNvlinkEffectiveErrors() []float64 {
+	if x != nil {
+		return x.NvlinkEffectiveErrors
+	}
+	return nil
+}
+
+func (x *Counters) GetNvlinkEffectiveBer() []float64 {
+	if x != nil {
+		return x.NvlinkEffectiveBer
+	}
+	return nil
+}
+
+func (x *Counters) GetGraphicsActive() []float64 {
+	if x != nil {
+		return x.GraphicsActive
 	}
 	return nil
 }
@@ -1202,9 +1441,212 @@ func (x *Counters) GetTensorActive() []float64 {
 	return nil
 }
 
+func (x *Counters) GetPcieTxBytesPerSecond() []float64 {
+	if x != nil {
+		return x.PcieTxBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Counters) GetPcieRxBytesPerSecond() []float64 {
+	if x != nil {
+		return x.PcieRxBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Counters) GetC2CTxBytesPerSecond() []float64 {
+	if x != nil {
+		return x.C2CTxBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Counters) GetC2CRxBytesPerSecond() []float64 {
+	if x != nil {
+		return x.C2CRxBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Counters) GetMigGpu() []uint32 {
+	if x != nil {
+		return x.MigGpu
+	}
+	return nil
+}
+
+func (x *Counters) GetMigId() []uint32 {
+	if x != nil {
+		return x.MigId
+	}
+	return nil
+}
+
+func (x *Counters) GetMigProfile() []string {
+	if x != nil {
+		return x.MigProfile
+	}
+	return nil
+}
+
+func (x *Counters) GetMigGraphicsActive() []float64 {
+	if x != nil {
+		return x.MigGraphicsActive
+	}
+	return nil
+}
+
+func (x *Counters) GetMigSmActive() []float64 {
+	if x != nil {
+		return x.MigSmActive
+	}
+	return nil
+}
+
+func (x *Counters) GetMigTensorActive() []float64 {
+	if x != nil {
+		return x.MigTensorActive
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkGpu() []uint32 {
+	if x != nil {
+		return x.LinkGpu
+	}
+	return nil
+}
+
+func (x *Counters) GetLink() []uint32 {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkState() []LinkState {
+	if x != nil {
+		return x.LinkState
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkTxBytes() []float64 {
+	if x != nil {
+		return x.LinkTxBytes
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkRxBytes() []float64 {
+	if x != nil {
+		return x.LinkRxBytes
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkBytesPerSecond() []float64 {
+	if x != nil {
+		return x.LinkBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkTxBytesPerSecond() []float64 {
+	if x != nil {
+		return x.LinkTxBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkRxBytesPerSecond() []float64 {
+	if x != nil {
+		return x.LinkRxBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkErrors() []float64 {
+	if x != nil {
+		return x.LinkErrors
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkReplays() []float64 {
+	if x != nil {
+		return x.LinkReplays
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkRecoveries() []float64 {
+	if x != nil {
+		return x.LinkRecoveries
+	}
+	return nil
+}
+
+func (x *Counters) GetLinkDowns() []float64 {
+	if x != nil {
+		return x.LinkDowns
+	}
+	return nil
+}
+
 func (x *Counters) GetNic() []string {
 	if x != nil {
 		return x.Nic
+	}
+	return nil
+}
+
+func (x *Counters) GetNicPort() []uint32 {
+	if x != nil {
+		return x.NicPort
+	}
+	return nil
+}
+
+func (x *Counters) GetNicGid() []string {
+	if x != nil {
+		return x.NicGid
+	}
+	return nil
+}
+
+func (x *Counters) GetNicLinkLayer() []string {
+	if x != nil {
+		return x.NicLinkLayer
+	}
+	return nil
+}
+
+func (x *Counters) GetNicState() []LinkState {
+	if x != nil {
+		return x.NicState
+	}
+	return nil
+}
+
+func (x *Counters) GetNicSinceMs() []int64 {
+	if x != nil {
+		return x.NicSinceMs
+	}
+	return nil
+}
+
+func (x *Counters) GetNicReset() []bool {
+	if x != nil {
+		return x.NicReset
+	}
+	return nil
+}
+
+func (x *Counters) GetNicSpeedBytesPerSecond() []float64 {
+	if x != nil {
+		return x.NicSpeedBytesPerSecond
 	}
 	return nil
 }
@@ -1219,6 +1661,76 @@ func (x *Counters) GetNicTxBytes() []float64 {
 func (x *Counters) GetNicRxBytes() []float64 {
 	if x != nil {
 		return x.NicRxBytes
+	}
+	return nil
+}
+
+func (x *Counters) GetNicTxWait() []float64 {
+	if x != nil {
+		return x.NicTxWait
+	}
+	return nil
+}
+
+func (x *Counters) GetNicRecoveries() []float64 {
+	if x != nil {
+		return x.NicRecoveries
+	}
+	return nil
+}
+
+func (x *Counters) GetNicDowns() []float64 {
+	if x != nil {
+		return x.NicDowns
+	}
+	return nil
+}
+
+func (x *Counters) GetJobGpu() []uint32 {
+	if x != nil {
+		return x.JobGpu
+	}
+	return nil
+}
+
+func (x *Counters) GetJobMig() []int32 {
+	if x != nil {
+		return x.JobMig
+	}
+	return nil
+}
+
+func (x *Counters) GetJobId() []string {
+	if x != nil {
+		return x.JobId
+	}
+	return nil
+}
+
+func (x *Counters) GetJobNamespace() []string {
+	if x != nil {
+		return x.JobNamespace
+	}
+	return nil
+}
+
+func (x *Counters) GetJobPod() []string {
+	if x != nil {
+		return x.JobPod
+	}
+	return nil
+}
+
+func (x *Counters) GetJobContainer() []string {
+	if x != nil {
+		return x.JobContainer
+	}
+	return nil
+}
+
+func (x *Counters) GetJobPodUid() []string {
+	if x != nil {
+		return x.JobPodUid
 	}
 	return nil
 }
@@ -1949,25 +2461,87 @@ const file_spillway_proto_rawDesc = "" +
 	"\r_gpus_healthyB\x13\n" +
 	"\x11_gpus_allocatableB\x0e\n" +
 	"\f_schedulableB\x10\n" +
-	"\x0e_valid_from_ms\"\xbb\x03\n" +
+	"\x0e_valid_from_ms\"\xda\x14\n" +
 	"\bCounters\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12$\n" +
-	"\x0eobserved_at_ms\x18\x04 \x01(\x03R\fobservedAtMs\x12\x1b\n" +
+	"\x0eobserved_at_ms\x18\x04 \x01(\x03R\fobservedAtMs\x12%\n" +
+	"\x0edriver_version\x18\x0f \x01(\tR\rdriverVersion\x12\x1b\n" +
 	"\tgpu_index\x18\x05 \x03(\rR\bgpuIndex\x12\x19\n" +
-	"\bgpu_uuid\x18\x06 \x03(\tR\agpuUuid\x12&\n" +
+	"\bgpu_uuid\x18\x06 \x03(\tR\agpuUuid\x12\x1b\n" +
+	"\tgpu_model\x18\x10 \x03(\tR\bgpuModel\x12\x1f\n" +
+	"\vgpu_missing\x18\x11 \x03(\bR\n" +
+	"gpuMissing\x12 \n" +
+	"\fgpu_since_ms\x18\x12 \x03(\x03R\n" +
+	"gpuSinceMs\x12\x1b\n" +
+	"\tgpu_reset\x18\x13 \x03(\bR\bgpuReset\x12&\n" +
 	"\x0fnvlink_tx_bytes\x18\a \x03(\x01R\rnvlinkTxBytes\x12&\n" +
-	"\x0fnvlink_rx_bytes\x18\b \x03(\x01R\rnvlinkRxBytes\x12#\n" +
-	"\rnvlink_errors\x18\t \x03(\x01R\fnvlinkErrors\x12\x1b\n" +
+	"\x0fnvlink_rx_bytes\x18\b \x03(\x01R\rnvlinkRxBytes\x125\n" +
+	"\x17nvlink_bytes_per_second\x18\x14 \x03(\x01R\x14nvlinkBytesPerSecond\x12:\n" +
+	"\x1anvlink_tx_bytes_per_second\x18\x15 \x03(\x01R\x16nvlinkTxBytesPerSecond\x12:\n" +
+	"\x1anvlink_rx_bytes_per_second\x18\x16 \x03(\x01R\x16nvlinkRxBytesPerSecond\x12#\n" +
+	"\rnvlink_errors\x18\t \x03(\x01R\fnvlinkErrors\x12'\n" +
+	"\x0fnvlink_discards\x18\x17 \x03(\x01R\x0envlinkDiscards\x12%\n" +
+	"\x0envlink_replays\x18\x18 \x03(\x01R\rnvlinkReplays\x12+\n" +
+	"\x11nvlink_recoveries\x18\x19 \x03(\x01R\x10nvlinkRecoveries\x128\n" +
+	"\x18nvlink_recovery_failures\x18\x1a \x03(\x01R\x16nvlinkRecoveryFailures\x120\n" +
+	"\x14nvlink_symbol_errors\x18\x1b \x03(\x01R\x12nvlinkSymbolErrors\x126\n" +
+	"\x17nvlink_effective_errors\x18\x1c \x03(\x01R\x15nvlinkEffectiveErrors\x120\n" +
+	"\x14nvlink_effective_ber\x18\x1d \x03(\x01R\x12nvlinkEffectiveBer\x12'\n" +
+	"\x0fgraphics_active\x18\x1e \x03(\x01R\x0egraphicsActive\x12\x1b\n" +
 	"\tsm_active\x18\n" +
 	" \x03(\x01R\bsmActive\x12#\n" +
-	"\rtensor_active\x18\v \x03(\x01R\ftensorActive\x12\x10\n" +
-	"\x03nic\x18\f \x03(\tR\x03nic\x12 \n" +
+	"\rtensor_active\x18\v \x03(\x01R\ftensorActive\x126\n" +
+	"\x18pcie_tx_bytes_per_second\x18\x1f \x03(\x01R\x14pcieTxBytesPerSecond\x126\n" +
+	"\x18pcie_rx_bytes_per_second\x18  \x03(\x01R\x14pcieRxBytesPerSecond\x124\n" +
+	"\x17c2c_tx_bytes_per_second\x18! \x03(\x01R\x13c2cTxBytesPerSecond\x124\n" +
+	"\x17c2c_rx_bytes_per_second\x18\" \x03(\x01R\x13c2cRxBytesPerSecond\x12\x17\n" +
+	"\amig_gpu\x18( \x03(\rR\x06migGpu\x12\x15\n" +
+	"\x06mig_id\x18) \x03(\rR\x05migId\x12\x1f\n" +
+	"\vmig_profile\x18* \x03(\tR\n" +
+	"migProfile\x12.\n" +
+	"\x13mig_graphics_active\x18+ \x03(\x01R\x11migGraphicsActive\x12\"\n" +
+	"\rmig_sm_active\x18, \x03(\x01R\vmigSmActive\x12*\n" +
+	"\x11mig_tensor_active\x18- \x03(\x01R\x0fmigTensorActive\x12\x19\n" +
+	"\blink_gpu\x182 \x03(\rR\alinkGpu\x12\x12\n" +
+	"\x04link\x183 \x03(\rR\x04link\x12;\n" +
+	"\n" +
+	"link_state\x184 \x03(\x0e2\x1c.spillway.event.v1.LinkStateR\tlinkState\x12\"\n" +
+	"\rlink_tx_bytes\x185 \x03(\x01R\vlinkTxBytes\x12\"\n" +
+	"\rlink_rx_bytes\x186 \x03(\x01R\vlinkRxBytes\x121\n" +
+	"\x15link_bytes_per_second\x187 \x03(\x01R\x12linkBytesPerSecond\x126\n" +
+	"\x18link_tx_bytes_per_second\x188 \x03(\x01R\x14linkTxBytesPerSecond\x126\n" +
+	"\x18link_rx_bytes_per_second\x189 \x03(\x01R\x14linkRxBytesPerSecond\x12\x1f\n" +
+	"\vlink_errors\x18: \x03(\x01R\n" +
+	"linkErrors\x12!\n" +
+	"\flink_replays\x18; \x03(\x01R\vlinkReplays\x12'\n" +
+	"\x0flink_recoveries\x18< \x03(\x01R\x0elinkRecoveries\x12\x1d\n" +
+	"\n" +
+	"link_downs\x18= \x03(\x01R\tlinkDowns\x12\x10\n" +
+	"\x03nic\x18\f \x03(\tR\x03nic\x12\x19\n" +
+	"\bnic_port\x18F \x03(\rR\anicPort\x12\x17\n" +
+	"\anic_gid\x18G \x03(\tR\x06nicGid\x12$\n" +
+	"\x0enic_link_layer\x18H \x03(\tR\fnicLinkLayer\x129\n" +
+	"\tnic_state\x18I \x03(\x0e2\x1c.spillway.event.v1.LinkStateR\bnicState\x12 \n" +
+	"\fnic_since_ms\x18J \x03(\x03R\n" +
+	"nicSinceMs\x12\x1b\n" +
+	"\tnic_reset\x18K \x03(\bR\bnicReset\x12:\n" +
+	"\x1anic_speed_bytes_per_second\x18L \x03(\x01R\x16nicSpeedBytesPerSecond\x12 \n" +
 	"\fnic_tx_bytes\x18\r \x03(\x01R\n" +
 	"nicTxBytes\x12 \n" +
 	"\fnic_rx_bytes\x18\x0e \x03(\x01R\n" +
-	"nicRxBytes\"\x88\x02\n" +
+	"nicRxBytes\x12\x1e\n" +
+	"\vnic_tx_wait\x18M \x03(\x01R\tnicTxWait\x12%\n" +
+	"\x0enic_recoveries\x18N \x03(\x01R\rnicRecoveries\x12\x1b\n" +
+	"\tnic_downs\x18O \x03(\x01R\bnicDowns\x12\x17\n" +
+	"\ajob_gpu\x18Z \x03(\rR\x06jobGpu\x12\x17\n" +
+	"\ajob_mig\x18[ \x03(\x11R\x06jobMig\x12\x15\n" +
+	"\x06job_id\x18\\ \x03(\tR\x05jobId\x12#\n" +
+	"\rjob_namespace\x18] \x03(\tR\fjobNamespace\x12\x17\n" +
+	"\ajob_pod\x18^ \x03(\tR\x06jobPod\x12#\n" +
+	"\rjob_container\x18_ \x03(\tR\fjobContainer\x12\x1e\n" +
+	"\vjob_pod_uid\x18` \x03(\tR\tjobPodUid\"\x88\x02\n" +
 	"\x06Domain\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x16\n" +
@@ -2057,7 +2631,15 @@ const file_spillway_proto_rawDesc = "" +
 	"\tPREEMPTED\x10\n" +
 	"\x12\f\n" +
 	"\bREQUEUED\x10\v\x12\f\n" +
-	"\bVANISHED\x10\fB5Z3github.com/spillway-io/spillway/schemas/event;eventb\x06proto3"
+	"\bVANISHED\x10\f*u\n" +
+	"\tLinkState\x12\x1a\n" +
+	"\x16LINK_STATE_UNSPECIFIED\x10\x00\x12\b\n" +
+	"\x04DOWN\x10\x01\x12\x06\n" +
+	"\x02UP\x10\x02\x12\t\n" +
+	"\x05SLEEP\x10\x03\x12\x14\n" +
+	"\x10TRAFFIC_DISABLED\x10\x04\x12\f\n" +
+	"\bSTARTING\x10\x05\x12\v\n" +
+	"\aMISSING\x10\x06B5Z3github.com/spillway-io/spillway/schemas/event;eventb\x06proto3"
 
 var (
 	file_spillway_proto_rawDescOnce sync.Once
@@ -2071,38 +2653,41 @@ func file_spillway_proto_rawDescGZIP() []byte {
 	return file_spillway_proto_rawDescData
 }
 
-var file_spillway_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_spillway_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_spillway_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_spillway_proto_goTypes = []any{
 	(State)(0),            // 0: spillway.event.v1.State
-	(Intent_Mode)(0),      // 1: spillway.event.v1.Intent.Mode
-	(*Intent)(nil),        // 2: spillway.event.v1.Intent
-	(*NodePlacement)(nil), // 3: spillway.event.v1.NodePlacement
-	(*Placement)(nil),     // 4: spillway.event.v1.Placement
-	(*Level)(nil),         // 5: spillway.event.v1.Level
-	(*GpuFabric)(nil),     // 6: spillway.event.v1.GpuFabric
-	(*Membership)(nil),    // 7: spillway.event.v1.Membership
-	(*Node)(nil),          // 8: spillway.event.v1.Node
-	(*Counters)(nil),      // 9: spillway.event.v1.Counters
-	(*Domain)(nil),        // 10: spillway.event.v1.Domain
-	(*Workload)(nil),      // 11: spillway.event.v1.Workload
-	(*Source)(nil),        // 12: spillway.event.v1.Source
-	(*Spill)(nil),         // 13: spillway.event.v1.Spill
-	(*DeadLetter)(nil),    // 14: spillway.event.v1.DeadLetter
+	(LinkState)(0),        // 1: spillway.event.v1.LinkState
+	(Intent_Mode)(0),      // 2: spillway.event.v1.Intent.Mode
+	(*Intent)(nil),        // 3: spillway.event.v1.Intent
+	(*NodePlacement)(nil), // 4: spillway.event.v1.NodePlacement
+	(*Placement)(nil),     // 5: spillway.event.v1.Placement
+	(*Level)(nil),         // 6: spillway.event.v1.Level
+	(*GpuFabric)(nil),     // 7: spillway.event.v1.GpuFabric
+	(*Membership)(nil),    // 8: spillway.event.v1.Membership
+	(*Node)(nil),          // 9: spillway.event.v1.Node
+	(*Counters)(nil),      // 10: spillway.event.v1.Counters
+	(*Domain)(nil),        // 11: spillway.event.v1.Domain
+	(*Workload)(nil),      // 12: spillway.event.v1.Workload
+	(*Source)(nil),        // 13: spillway.event.v1.Source
+	(*Spill)(nil),         // 14: spillway.event.v1.Spill
+	(*DeadLetter)(nil),    // 15: spillway.event.v1.DeadLetter
 }
 var file_spillway_proto_depIdxs = []int32{
-	1, // 0: spillway.event.v1.Intent.mode:type_name -> spillway.event.v1.Intent.Mode
+	2, // 0: spillway.event.v1.Intent.mode:type_name -> spillway.event.v1.Intent.Mode
 	0, // 1: spillway.event.v1.Placement.state:type_name -> spillway.event.v1.State
-	2, // 2: spillway.event.v1.Placement.intent:type_name -> spillway.event.v1.Intent
-	3, // 3: spillway.event.v1.Placement.placements:type_name -> spillway.event.v1.NodePlacement
-	5, // 4: spillway.event.v1.Membership.levels:type_name -> spillway.event.v1.Level
-	6, // 5: spillway.event.v1.Membership.gpus:type_name -> spillway.event.v1.GpuFabric
-	5, // 6: spillway.event.v1.Domain.levels:type_name -> spillway.event.v1.Level
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	3, // 2: spillway.event.v1.Placement.intent:type_name -> spillway.event.v1.Intent
+	4, // 3: spillway.event.v1.Placement.placements:type_name -> spillway.event.v1.NodePlacement
+	6, // 4: spillway.event.v1.Membership.levels:type_name -> spillway.event.v1.Level
+	7, // 5: spillway.event.v1.Membership.gpus:type_name -> spillway.event.v1.GpuFabric
+	1, // 6: spillway.event.v1.Counters.link_state:type_name -> spillway.event.v1.LinkState
+	1, // 7: spillway.event.v1.Counters.nic_state:type_name -> spillway.event.v1.LinkState
+	6, // 8: spillway.event.v1.Domain.levels:type_name -> spillway.event.v1.Level
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_spillway_proto_init() }
@@ -2124,7 +2709,7 @@ func file_spillway_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_proto_rawDesc), len(file_spillway_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
