@@ -2,13 +2,11 @@ package pass
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // store is a database with all tables and passes that work on it.
@@ -22,18 +20,8 @@ type store struct {
 func newStore(t testing.TB) *store {
 	t.Helper()
 	srv := testenv.ClickHouse(t)
-	files, err := filepath.Glob("../../schemas/clickhouse/*.sql")
-	if err != nil {
+	if err := clickhouse.Migrate(context.Background(), srv.Conn, clickhouse.Options{}); err != nil {
 		t.Fatal(err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := srv.Exec(context.Background(), strings.TrimRight(string(text), ";\n")); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
 	}
 	p, err := New(DefaultConfig(), Deps{Conn: srv.Conn})
 	if err != nil {
