@@ -1,0 +1,336 @@
+// Package slurm is a collector, the first hop of the flow: it reads jobs and nodes from Slurm, by slurmrestd or Slurm's own
+// commands, and besides from accounting, the jobcomp/kafka plugin and prolog and epilog scripts, and emits placement and
+// node records. One decoder and one Poller stand behind all of these ways. It never judges a placement, never looks up a
+// topology, and never takes a failed or partial answer for the state of the cluster.
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+// Name is the collector's name in configuration, metrics and source records.
+const Name = "slurm"
+
+// Deps are what a Collector needs from outside.
+type Deps struct {
+	Log *slog.Logger // nil = slog.Default
+	// Metrics may be nil.
+	Metrics *collect.Metrics
+	// Now is the clock; nil = time.Now.
+	Now func() time.Time
+	// Messages are the topics of Config.JobComp; needed when they are set.
+	Messages MessageSource
+}
+
+// Collector reads one Slurm cluster.
+type Collector struct {
+	cfg    Config
+	deps   Deps
+	log    *slog.Logger
+	source Source
+	closer Closer // nil = no accounting
+	poller *Poller
+	nodes  *NodePoller
+	events chan *event.Placement
+
+	// Of the poll loop alone.
+	since, nodesSince time.Time // LastUpdate of the last full answer
+	full              time.Time // when jobs were last read in full
+	nodesAt           time.Time
+	lookedBack        bool
+	good              time.Time // of the last good read of jobs
+	reported          time.Time // of the last source record
+	problem           string    // in the last source record
+}
+
+// New checks the configuration and builds a collector; nothing is read before Run.
+func New(cfg Config, deps Deps) (*Collector, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	if cfg.JobComp.StartTopic != "" && deps.Messages == nil {
+		return nil, errors.New("configuration of the slurm collector: jobcomp topics are set, but nothing is there to read Kafka with")
+	}
+	if deps.Log == nil {
+		deps.Log = slog.Default()
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	c := &Collector{cfg: cfg, deps: deps, log: deps.Log.With("collector", Name), events: make(chan *event.Placement, maxQueued)}
+	c.poller = NewPoller(&c.cfg, c.log, deps.Metrics.Dropped)
+	c.nodes = NewNodePoller(&c.cfg, c.log, deps.Metrics.Dropped)
+	if cfg.REST.URL == "" {
+		c.source = &commandSource{cfg.Commands}
+		if len(cfg.Commands.Accounting) > 0 {
+			c.closer = sacct{cfg.Commands.Accounting}
+		}
+		return c, nil
+	}
+	rest, err := newREST(cfg.REST, cfg.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	c.source = rest
+	if cfg.REST.Accounting {
+		c.closer = slurmDB{rest}
+	}
+	return c, nil
+}
+
+// Name implements collect.Collector.
+func (c *Collector) Name() string { return Name }
+
+// Run implements collect.Collector.
+func (c *Collector) Run(ctx context.Context, out collect.Emitter) error {
+	var wg sync.WaitGroup
+	if c.cfg.Events.Listen != "" {
+		l, err := c.listen(ctx)
+		if err != nil {
+			return err
+		}
+		c.log.Info("prolog and epilog scripts may post", "url", "http://"+l.Addr().String()+EventsPath)
+		wg.Go(func() { c.serve(ctx, l) })
+		wg.Go(func() { c.forward(ctx, out) })
+	}
+	if c.cfg.JobComp.StartTopic != "" {
+		wg.Go(func() { c.jobcomp(ctx, out) })
+	}
+	wg.Go(func() { c.poll(ctx, out) })
+	wg.Wait()
+	if r, ok := c.source.(*restSource); ok {
+		r.close()
+	}
+	return nil
+}
+
+// poll reads jobs, nodes and, where runs have to be closed, accounting, until ctx ends.
+func (c *Collector) poll(ctx context.Context, out collect.Emitter) {
+	wait := backoff{first: c.cfg.Interval}
+	for {
+		err := c.pollOnce(ctx, out)
+		if ctx.Err() != nil {
+			return
+		}
+		c.report(ctx, out, err)
+		if err == nil {
+			wait.reset()
+			sleep(ctx, jitter(c.cfg.Interval))
+			continue
+		}
+		c.deps.Metrics.Failed(reasonOf(err))
+		delay := wait.next()
+		c.log.Warn("reading slurm failed; what is known stays", "error", err, "again_in", delay.Round(time.Millisecond))
+		sleep(ctx, delay)
+	}
+}
+
+// pollOnce reads what is due. Without jobs there is nothing to close; nodes and accounting fail apart.
+func (c *Collector) pollOnce(ctx context.Context, out collect.Emitter) error {
+	if err := c.pollJobs(ctx, out); err != nil {
+		return fmt.Errorf("jobs: %w", err)
+	}
+	var failures []error
+	if c.deps.Now().Sub(c.nodesAt) >= c.cfg.NodesInterval {
+		if err := c.pollNodes(ctx, out); err != nil {
+			failures = append(failures, fmt.Errorf("nodes: %w", err))
+		}
+	}
+	if err := c.closeRuns(ctx, out); err != nil {
+		failures = append(failures, fmt.Errorf("accounting: %w", err))
+	}
+	return errors.Join(failures...)
+}
+
+// pollJobs reads all jobs once. The time of the question is the time of the observation: what the answer says was still
+// true then.
+func (c *Collector) pollJobs(ctx context.Context, out collect.Emitter) error {
+	asked := c.deps.Now()
+	since := c.since
+	if c.cfg.Refresh > 0 && asked.Sub(c.full) >= c.cfg.Refresh {
+		since = time.Time{}
+	}
+	c.deps.Metrics.Poll("jobs")
+	reading, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	records, meta, err := c.poller.Observe(c.source.Jobs(reading, since), c.source.Name(), asked)
+	if err != nil {
+		return err
+	}
+	if err := c.emit(ctx, out, "poll", records); err != nil {
+		return err
+	}
+	c.poller.Commit()
+	c.good = asked
+	c.deps.Metrics.Good("jobs", c.poller.Known(), asked)
+	if !meta.Unchanged {
+		c.since, c.full = meta.LastUpdate, asked
+	}
+	return nil
+}
+
+func (c *Collector) pollNodes(ctx context.Context, out collect.Emitter) error {
+	asked := c.deps.Now()
+	reading, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	read := c.source.Nodes(reading, c.nodesSince)
+	if read == nil {
+		return nil
+	}
+	c.deps.Metrics.Poll("nodes")
+	records, meta, err := c.nodes.Observe(read, asked)
+	if err != nil {
+		return err
+	}
+	if err := c.emit(ctx, out, "nodes", records); err != nil {
+		return err
+	}
+	c.nodes.Commit()
+	c.nodesAt = asked
+	if !meta.Unchanged {
+		c.nodesSince = meta.LastUpdate
+		c.deps.Metrics.Good("nodes", meta.Records, c.good)
+	}
+	return nil
+}
+
+// closeRuns finds the ends of runs that are not listed any more, and after a start of those that ended while no collector
+// was running.
+func (c *Collector) closeRuns(ctx context.Context, out collect.Emitter) error {
+	now := c.deps.Now()
+	var failure error
+	if c.closer != nil && !c.lookedBack && c.cfg.LookBack > 0 {
+		if failure = c.account(ctx, out, nil, now.Add(-c.cfg.LookBack), now); failure == nil {
+			c.lookedBack = true
+		}
+	}
+	ids, seen := c.poller.Missing()
+	if len(ids) == 0 {
+		return failure
+	}
+	patience := time.Time{} // without accounting there is nothing to wait for
+	if c.closer != nil {
+		patience = now.Add(-c.cfg.CloseWait)
+		// A run that was listed at that time ended later; an hour covers clocks that differ.
+		if err := c.account(ctx, out, ids, seen.Add(-time.Hour), now.Add(time.Hour)); err != nil {
+			failure = err
+		}
+	}
+	records, err := c.poller.GiveUp(patience, now)
+	if err != nil {
+		return err
+	}
+	if err := c.emit(ctx, out, "vanished", records); err != nil {
+		return err
+	}
+	c.poller.Commit()
+	return failure
+}
+
+// account asks accounting and emits what has ended.
+func (c *Collector) account(ctx context.Context, out collect.Emitter, jobs []uint32, since, until time.Time) error {
+	c.deps.Metrics.Poll("accounting")
+	reading, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	records, _, err := c.poller.Account(c.closer.Runs(reading, jobs, since, until), c.closer.Name(), c.deps.Now(), false)
+	if err != nil {
+		return err
+	}
+	if err := c.emit(ctx, out, "accounting", records); err != nil {
+		return err
+	}
+	c.poller.Commit()
+	return nil
+}
+
+// emit hands records on, once.
+func (c *Collector) emit(ctx context.Context, out collect.Emitter, way string, records []event.Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	if err := out.Emit(ctx, records...); err != nil {
+		return failed("emit", "hand %d records to the pipeline: %w; they are handed on again at the next poll", len(records), err)
+	}
+	c.deps.Metrics.Emitted(way, len(records))
+	return nil
+}
+
+// emitted hands records on until the pipeline has them. It returns false when ctx ends first.
+func (c *Collector) emitted(ctx context.Context, out collect.Emitter, way string, records []event.Record) bool {
+	wait := backoff{first: time.Second}
+	for {
+		err := c.emit(ctx, out, way, records)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			c.deps.Metrics.Dropped("shutdown", len(records))
+			return false
+		}
+		c.deps.Metrics.Failed(reasonOf(err))
+		c.log.Warn("the pipeline did not take records", "way", way, "error", err)
+		sleep(ctx, wait.next())
+	}
+}
+
+// reportEvery is the least time between two source records that say the same.
+const reportEvery = 10 * time.Second
+
+// report emits a source record after a read: at once when it turns bad or good, else at most every reportEvery.
+func (c *Collector) report(ctx context.Context, out collect.Emitter, failure error) {
+	now, problem := c.deps.Now(), ""
+	if failure != nil {
+		problem = clean(failure.Error())
+	}
+	if (problem == "") == (c.problem == "") && now.Sub(c.reported) < reportEvery && !c.reported.IsZero() {
+		return
+	}
+	rec := &event.Source{
+		Cluster: c.poller.Cluster(), Source: Name, ObservedAtMs: now.UnixMilli(), GoodAtMs: event.Millis(c.good), Problem: problem,
+		IntervalMs: new(uint32(c.cfg.Interval.Milliseconds())),
+	}
+	if rec.Cluster == "" {
+		return // not known before the first good read; until then the log tells
+	}
+	if err := c.emit(ctx, out, "source", []event.Record{rec}); err != nil {
+		return // the read's own records fail to go the same way, and that is told
+	}
+	c.reported, c.problem = now, problem
+}
+
+// backoff doubles from first up to maxBackoff.
+type backoff struct {
+	first, last time.Duration
+}
+
+const maxBackoff = 5 * time.Minute
+
+func (b *backoff) next() time.Duration {
+	b.last = min(max(b.first, 2*b.last), max(maxBackoff, b.first))
+	return jitter(b.last)
+}
+
+func (b *backoff) reset() { b.last = 0 }
+
+// jitter keeps many collectors from asking in step.
+func jitter(d time.Duration) time.Duration {
+	return d + time.Duration((rand.Float64()-0.5)*0.2*float64(d))
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
