@@ -1,0 +1,127 @@
+package load
+
+import (
+	"time"
+
+	"github.com/ClickHouse/ch-go/proto"
+
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+// table is how the records of one topic become rows of one raw table: one file each.
+type table struct {
+	topic string
+	name  string
+	block func() block
+}
+
+// tables is the one list of what is loaded.
+func tables() []table {
+	return []table{
+		{event.TopicPlacement, "placement_events", newPlacementBlock},
+		{event.TopicMembership, "membership_events", newMembershipBlock},
+		{event.TopicNode, "node_events", newNodeBlock},
+		{event.TopicSource, "source_events", newSourceBlock},
+		{event.TopicDeadLetter, "dead_letters", newDeadLetterBlock},
+	}
+}
+
+// block gathers rows column by column in ClickHouse's own layout, so that an insert copies bytes and no rows.
+type block interface {
+	// append decodes one record and adds its row; on an error nothing is added.
+	append(offset int64, value []byte) error
+	// input is the block as an insert sends it, with the columns every raw table begins with.
+	input(partition int32, loadedAt time.Time) proto.Input
+	rows() int
+	reset()
+}
+
+// position holds the columns that say where in Kafka a row came from. The whole block has one partition and one load
+// time: that makes it one part of the table, stored or not.
+type position struct {
+	partition proto.ColInt32
+	offset    proto.ColInt64
+	loadedAt  *proto.ColDateTime64
+}
+
+func newPosition() position { return position{loadedAt: millis()} }
+
+func (p *position) rows() int { return len(p.offset) }
+
+func (p *position) columns(partition int32, loadedAt time.Time) proto.Input {
+	p.partition.Reset()
+	p.loadedAt.Reset()
+	for range p.offset {
+		p.partition.Append(partition)
+		p.loadedAt.Append(loadedAt)
+	}
+	return proto.Input{
+		{Name: "kafka_partition", Data: &p.partition},
+		{Name: "kafka_offset", Data: &p.offset},
+		{Name: "loaded_at", Data: p.loadedAt},
+	}
+}
+
+// reset empties the columns of a block and keeps their memory.
+func (p *position) reset(columns proto.Input) {
+	p.offset.Reset()
+	for _, c := range columns {
+		c.Data.(proto.Resettable).Reset()
+	}
+}
+
+// Short names for the column types of the raw tables.
+type (
+	lowText     = *proto.ColLowCardinality[string]
+	nullTime    = *proto.ColNullable[time.Time]
+	nullUint32  = *proto.ColNullable[uint32]
+	nullInt64   = *proto.ColNullable[int64]
+	nullUint16  = *proto.ColNullable[uint16]
+	nullBool    = *proto.ColNullable[bool]
+	lowTexts    = *proto.ColArr[string]
+	nullUint16s = *proto.ColArr[proto.Nullable[uint16]]
+	nullUint32s = *proto.ColArr[proto.Nullable[uint32]]
+	nullTimes   = *proto.ColArr[proto.Nullable[time.Time]]
+	uint16s     = *proto.ColArr[uint16]
+	uint16Lists = *proto.ColArr[[]uint16]
+)
+
+func millis() *proto.ColDateTime64 {
+	return new(proto.ColDateTime64).WithPrecision(proto.PrecisionMilli).WithLocation(time.UTC)
+}
+
+func newLowText() lowText         { return new(proto.ColStr).LowCardinality() }
+func newNullTime() nullTime       { return proto.NewColNullable[time.Time](millis()) }
+func newNullUint32() nullUint32   { return new(proto.ColUInt32).Nullable() }
+func newNullInt64() nullInt64     { return new(proto.ColInt64).Nullable() }
+func newNullUint16() nullUint16   { return new(proto.ColUInt16).Nullable() }
+func newNullBool() nullBool       { return new(proto.ColBool).Nullable() }
+func newLowTexts() lowTexts       { return proto.NewArray[string](newLowText()) }
+func newNullTimes() nullTimes     { return proto.NewArray[proto.Nullable[time.Time]](newNullTime()) }
+func newNullUint16s() nullUint16s { return proto.NewArray[proto.Nullable[uint16]](newNullUint16()) }
+func newNullUint32s() nullUint32s { return proto.NewArray[proto.Nullable[uint32]](newNullUint32()) }
+func newUint16s() uint16s         { return proto.NewArray[uint16](new(proto.ColUInt16)) }
+func newUint16Lists() uint16Lists { return proto.NewArray[[]uint16](newUint16s()) }
+
+// null turns the contract's unset into the table's NULL.
+func null[T any](v *T) proto.Nullable[T] {
+	if v == nil {
+		return proto.Null[T]()
+	}
+	return proto.NewNullable(*v)
+}
+
+func nullMillis(ms *int64) proto.Nullable[time.Time] {
+	if ms == nil {
+		return proto.Null[time.Time]()
+	}
+	return proto.NewNullable(time.UnixMilli(*ms))
+}
+
+// narrow fits a count into the table's smaller type; a number that does not fit is a broken source and becomes unknown.
+func narrow(v *uint32) proto.Nullable[uint16] {
+	if v == nil || *v > 0xffff {
+		return proto.Null[uint16]()
+	}
+	return proto.NewNullable(uint16(*v))
+}

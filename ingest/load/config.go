@@ -1,0 +1,41 @@
+package load
+
+import (
+	"fmt"
+	"time"
+)
+
+// Config is the `load` block of the configuration.
+type Config struct {
+	Group          string        `yaml:"group"`           // consumer group; all loaders of one database share it
+	Linger         time.Duration `yaml:"linger"`          // longest wait for more records before an insert
+	MaxRows        int           `yaml:"max_rows"`        // rows of one insert, per partition
+	MaxBytes       int           `yaml:"max_bytes"`       // bytes of records in one insert, per partition
+	SessionTimeout time.Duration `yaml:"session_timeout"` // a loader silent for so long loses its partitions
+	InsertTimeout  time.Duration `yaml:"insert_timeout"`  // of one insert, on the server too
+	RetryMin       time.Duration `yaml:"retry_min"`       // first pause after ClickHouse refused
+	RetryMax       time.Duration `yaml:"retry_max"`       // longest pause
+}
+
+// DefaultConfig loads with little delay on one machine.
+func DefaultConfig() Config {
+	return Config{
+		Group: "spillway-load", Linger: 100 * time.Millisecond, MaxRows: 100_000, MaxBytes: 16 << 20,
+		SessionTimeout: 30 * time.Second, InsertTimeout: 10 * time.Second,
+		RetryMin: 200 * time.Millisecond, RetryMax: 15 * time.Second,
+	}
+}
+
+// Validate says what cannot be and what to write instead.
+func (c Config) Validate() error {
+	switch {
+	case c.Group == "":
+		return fmt.Errorf("load.group is empty: name the consumer group, for example spillway-load")
+	case c.Linger <= 0 || c.MaxRows <= 0 || c.MaxBytes <= 0 || c.RetryMin <= 0 || c.RetryMax < c.RetryMin:
+		return fmt.Errorf("load.linger, max_rows, max_bytes and retry_min must be positive, retry_max at least retry_min")
+	case c.InsertTimeout <= 0 || 2*c.InsertTimeout > c.SessionTimeout:
+		return fmt.Errorf("load.insert_timeout %s must be positive and at most half of session_timeout %s: an insert of a "+
+			"loader that lost its partitions must be over before the next owner begins", c.InsertTimeout, c.SessionTimeout)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package load
+
+import (
+	"time"
+
+	"github.com/ClickHouse/ch-go/proto"
+
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+// deadLetterBlock is rows of dead_letters.
+type deadLetterBlock struct {
+	position
+	record             event.DeadLetter
+	topic, stage       lowText
+	origin             proto.ColInt32
+	originOffset       proto.ColInt64
+	reason, key, value proto.ColStr
+	observed           *proto.ColDateTime64
+}
+
+func newDeadLetterBlock() block {
+	return &deadLetterBlock{position: newPosition(), topic: newLowText(), stage: newLowText(), observed: millis()}
+}
+
+func (b *deadLetterBlock) append(offset int64, value []byte) error {
+	d := &b.record
+	d.Reset()
+	if err := event.DecodeInto(d, value); err != nil {
+		return err
+	}
+	b.offset.Append(offset)
+	b.topic.Append(d.GetTopic())
+	b.origin.Append(d.GetPartition())
+	b.originOffset.Append(d.GetOffset())
+	b.stage.Append(d.GetStage())
+	b.reason.Append(d.GetReason())
+	b.key.AppendBytes(d.GetKey())
+	b.value.AppendBytes(d.GetValue())
+	b.observed.Append(time.UnixMilli(d.GetObservedAtMs()))
+	return nil
+}
+
+func (b *deadLetterBlock) own() proto.Input {
+	return proto.Input{
+		{Name: "topic", Data: b.topic}, {Name: "topic_partition", Data: &b.origin}, {Name: "topic_offset", Data: &b.originOffset},
+		{Name: "stage", Data: b.stage}, {Name: "reason", Data: &b.reason}, {Name: "key", Data: &b.key},
+		{Name: "value", Data: &b.value}, {Name: "observed_at", Data: b.observed},
+	}
+}
+
+func (b *deadLetterBlock) input(partition int32, loadedAt time.Time) proto.Input {
+	return append(b.columns(partition, loadedAt), b.own()...)
+}
+
+func (b *deadLetterBlock) reset() { b.position.reset(b.own()) }
