@@ -578,3 +578,26 @@ func FuzzParseNodes(f *testing.F)    { fuzz(f, FormatNodes) }
 func FuzzParseGraph(f *testing.F)    { fuzz(f, FormatGraph) }
 func FuzzParseCSV(f *testing.F)      { fuzz(f, FormatCSV) }
 func FuzzParseStatic(f *testing.F)   { fuzz(f, FormatStatic) }
+
+// A fleet of 560 racks, 10,080 nodes, as its topology.yaml.
+func BenchmarkParseAndView(b *testing.B) {
+	var text strings.Builder
+	text.WriteString("- topology: nvl\n  cluster_default: true\n  block:\n    block_sizes: [18, 36, 72]\n    blocks:\n")
+	for i := range 560 {
+		fmt.Fprintf(&text, "      - block: rack%03d\n        nodes: gb-r%03d-n[01-18]\n", i, i)
+	}
+	text.WriteString("- topology: ib\n  tree:\n    switches:\n      - {switch: spine, children: \"leaf[000-559]\"}\n")
+	for i := range 560 {
+		fmt.Fprintf(&text, "      - {switch: leaf%03d, nodes: \"gb-r%03d-n[01-18]\"}\n", i, i)
+	}
+	for b.Loop() {
+		m, err := ParseYAML(strings.NewReader(text.String()), "b")
+		if err != nil {
+			b.Fatal(err)
+		}
+		v, err := m.View(Choice{DomainLevel: "block"})
+		if err != nil || len(v.Nodes) != 10080 || len(v.Nodes[0].Levels) != 6 {
+			b.Fatal(err, len(v.Nodes))
+		}
+	}
+}
