@@ -87,7 +87,7 @@ func New(c Config, service, version string) (*Telemetry, error) {
 	if c.OTLPEndpoint == "" {
 		return t, nil
 	}
-	exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(c.OTLPEndpoint))
+	exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(strings.TrimSuffix(c.OTLPEndpoint, "/")+"/v1/traces"))
 	if err != nil {
 		return nil, fmt.Errorf("prepare the export of traces to %s: %w", c.OTLPEndpoint, err)
 	}
