@@ -54,6 +54,7 @@ type input struct {
 	Source
 	validFrom time.Time
 	digest    [sha256.Size]byte // of the content that known was made from
+	doubted   [sha256.Size]byte // of content that would remove nodes, and was read once
 	topology  string            // of all that is known
 	known     map[string]placed // by node
 	emitted   time.Time         // when all of known was emitted last
@@ -164,10 +165,13 @@ func (c *Collector) poll(ctx context.Context, in *input, out collect.Emitter) (e
 	now := c.now()
 	digest := digestOf(content, instances)
 	if digest != in.digest {
-		if err := c.take(ctx, in, content, instances, now, out); err != nil {
+		believed, err := c.take(ctx, in, content, instances, digest, now, out)
+		if err != nil {
 			return err
 		}
-		in.digest = digest
+		if believed {
+			in.digest = digest
+		}
 	}
 	if c.cfg.Refresh > 0 && now.Sub(in.emitted) >= c.cfg.Refresh {
 		if err := c.refresh(ctx, in, now, out); err != nil {
@@ -184,24 +188,35 @@ func digestOf(content, instances []byte) [sha256.Size]byte {
 	return sha256.Sum256(append(a[:], b[:]...))
 }
 
-// take parses new content and emits the changes.
-func (c *Collector) take(ctx context.Context, in *input, content, instances []byte, now time.Time, out collect.Emitter) error {
+// take parses new content and emits the changes. Content that would remove nodes is believed when it is read a second
+// time: a file may be read while somebody writes it.
+func (c *Collector) take(ctx context.Context, in *input, content, instances []byte, digest [sha256.Size]byte, now time.Time, out collect.Emitter) (believed bool, err error) {
 	m, err := Parse(bytes.NewReader(content), in.where(), in.Format)
 	if err != nil {
-		return failure{"parse", err}
+		return false, failure{"parse", err}
 	}
 	choice := in.choice()
 	if in.InstancesFile != "" {
 		if choice.Names, err = Instances(bytes.NewReader(instances), in.InstancesFile); err != nil {
-			return failure{"parse", err}
+			return false, failure{"parse", err}
 		}
 	}
 	view, err := m.View(choice)
 	if err != nil {
-		return failure{"parse", err}
+		return false, failure{"parse", err}
 	}
 	if len(view.Nodes) == 0 && len(in.known) > 0 && !in.AllowEmpty {
-		return failure{"empty", errEmpty}
+		return false, failure{"empty", errEmpty}
+	}
+	listed := make(map[string]bool, len(view.Nodes))
+	for _, n := range view.Nodes {
+		listed[n.Name] = true
+	}
+	for node := range in.known {
+		if !listed[node] && in.doubted != digest {
+			in.doubted = digest
+			return false, nil
+		}
 	}
 	c.note(in, append(m.Issues, view.Issues...))
 	first := in.emitted.IsZero()
@@ -209,14 +224,12 @@ func (c *Collector) take(ctx context.Context, in *input, content, instances []by
 	// A topology under another name is another telling: the old one ends before the new one begins.
 	if len(view.Nodes) > 0 && view.Topology != in.topology {
 		if err := c.remove(ctx, in, func(string) bool { return true }, now, out); err != nil {
-			return err
+			return false, err
 		}
 		in.topology = view.Topology
 	}
-	listed := make(map[string]bool, len(view.Nodes))
 	var changed []Node
 	for _, n := range view.Nodes {
-		listed[n.Name] = true
 		if old, ok := in.known[n.Name]; !ok || !slices.Equal(old.levels, n.Levels) {
 			changed = append(changed, n)
 		}
@@ -226,15 +239,15 @@ func (c *Collector) take(ctx context.Context, in *input, content, instances []by
 		way = "full"
 	}
 	if err := c.emit(ctx, in, changed, way, first, now, out); err != nil {
-		return err
+		return false, err
 	}
 	if err := c.remove(ctx, in, func(node string) bool { return !listed[node] }, now, out); err != nil {
-		return err
+		return false, err
 	}
 	if first {
 		in.emitted = now
 	}
-	return nil
+	return true, nil
 }
 
 // emit sends nodes and notes them as known, chunk by chunk.

@@ -156,9 +156,27 @@ func TestFullStateFirstThenChanges(t *testing.T) {
 	r.write(confMoved)
 	r.step(5*time.Second, "12:00:15 slurm_topology/default n2: block=a domain=a", "")
 	r.write(confOne)
-	r.step(5*time.Second, "12:00:20 slurm_topology/default n2: removed", "12:00:20 topology good at 12:00:20")
+	r.step(5*time.Second, "", "12:00:20 topology good at 12:00:20")
+	r.step(5*time.Second, "12:00:25 slurm_topology/default n2: removed", "")
 	r.write(confTwo)
-	r.step(5*time.Second, "12:00:25 slurm_topology/default n2: block=b domain=b", "")
+	r.step(5*time.Second, "12:00:30 slurm_topology/default n2: block=b domain=b", "12:00:30 topology good at 12:00:30")
+}
+
+// A file that is read while it is being written may end at the end of a line, and then looks whole.
+func TestAHalfWrittenFileRemovesNothing(t *testing.T) {
+	r := newRig(t, nil)
+	r.write(confTwo)
+	r.pollAll(t.Context(), &r.sink)
+	r.taken()
+	r.write("BlockName=a Nodes=n1\n")
+	r.step(time.Second, "", "")
+	r.write("BlockName=a Nodes=n1\nBlockName=b Nodes=n3\n")
+	r.step(time.Second, "", "")
+	r.write("BlockName=a Nodes=n1\nBlockName=b Nodes=n3\nBlockName=c Nodes=n2\n")
+	r.step(time.Second, `
+12:00:03 slurm_topology/default n3: block=b domain=b
+12:00:03 slurm_topology/default n2: block=c domain=c
+`, "")
 }
 
 func TestWhatFailsKeepsTheLastGoodState(t *testing.T) {
@@ -244,7 +262,8 @@ func TestAnEmptyFleetIfAllowed(t *testing.T) {
 	r.write(confOne)
 	r.step(0, "12:00:00 slurm_topology/default n1: block=a domain=a", "12:00:00 topology good at 12:00:00")
 	r.write("")
-	r.step(time.Second, "12:00:01 slurm_topology/default n1: removed", "")
+	r.step(time.Second, "", "")
+	r.step(time.Second, "12:00:02 slurm_topology/default n1: removed", "")
 }
 
 func TestRefresh(t *testing.T) {
@@ -329,10 +348,11 @@ func TestSourcesSideBySide(t *testing.T) {
 	if err := os.Remove(table); err != nil {
 		t.Fatal(err)
 	}
+	r.step(time.Second, "", "12:00:01 topology good at 12:00:00 problem static: open topology: open "+table+": no such file or directory; check the path and that this user may read it")
 	r.step(time.Second, `
-12:00:01 topograph/topograph n2: leaf=l1
-12:00:01 topograph/topograph n1: removed
-`, "12:00:01 topology good at 12:00:00 problem static: open topology: open "+table+": no such file or directory; check the path and that this user may read it")
+12:00:02 topograph/topograph n2: leaf=l1
+12:00:02 topograph/topograph n1: removed
+`, "")
 }
 
 func TestCommands(t *testing.T) {
