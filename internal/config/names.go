@@ -38,9 +38,8 @@ func fieldsOf(t reflect.Type) []field {
 }
 
 var (
-	durationType    = reflect.TypeFor[time.Duration]()
-	textType        = reflect.TypeFor[encoding.TextUnmarshaler]()
-	unmarshalerType = reflect.TypeFor[unmarshaler]()
+	durationType = reflect.TypeFor[time.Duration]()
+	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
 // unmarshaler is what reads itself from YAML, given how to read the rest.

@@ -67,9 +67,6 @@ func DefaultConfig() Config {
 	return Config{Interval: 30 * time.Second, Timeout: 30 * time.Second, Refresh: time.Hour}
 }
 
-// domainNone is the DomainLevel of a source whose levels are none.
-const domainNone = "none"
-
 func (s *Source) choice() Choice {
 	c := Choice{Topologies: s.Topologies, DomainLevel: s.DomainLevel, Kinds: s.Kinds}
 	if c.DomainLevel == "" {

@@ -73,17 +73,6 @@ type Issue struct {
 // String is the issue as one line.
 func (i Issue) String() string { return i.Where + ": " + i.Text }
 
-// Nodes counts the distinct nodes of all topologies.
-func (m *Map) Nodes() int {
-	seen := map[string]bool{}
-	for _, t := range m.Topologies {
-		for _, n := range t.Nodes {
-			seen[n.Name] = true
-		}
-	}
-	return len(seen)
-}
-
 // Limits of one document. They are far above any cluster, and keep a hostile or broken one from filling the memory.
 const (
 	maxDocument  = 64 << 20 // bytes, of everything but node listings, which are streamed
