@@ -38,7 +38,7 @@ type Config struct {
 type Cluster struct {
 	Name  string `yaml:"name"`
 	Racks int    `yaml:"racks"`
-	// DegradedRacks is how many of the racks have 16 or 17 healthy trays instead of 18.
+	// DegradedRacks is how many of the racks have 16 or 17 healthy trays instead of 18; no more than there are.
 	DegradedRacks int `yaml:"degraded_racks"`
 	// Mix names the sizes and run times of jobs: nvl72, seren, helios or kalos.
 	Mix string `yaml:"mix"`
@@ -60,7 +60,7 @@ type Cluster struct {
 type Partition struct {
 	Name   string `yaml:"name"`
 	Policy string `yaml:"policy"` // flat or block
-	Racks  int    `yaml:"racks"`  // 0 = all that the partitions before it left; only in the last
+	Racks  int    `yaml:"racks"`  // 0 = an even part of what the others leave
 }
 
 // DefaultConfig is the fleet of the demo: 16 racks, 1,152 GPUs, half of them placed without regard to racks.
@@ -86,7 +86,7 @@ func DefaultCluster() Cluster {
 		NodeMTBF:      2000 * time.Hour,
 		ProbeEvery:    30 * time.Minute,
 		Partitions: []Partition{
-			{Name: "gpu", Policy: PolicyFlat, Racks: 8},
+			{Name: "gpu", Policy: PolicyFlat},
 			{Name: "block", Policy: PolicyBlock},
 		},
 	}
@@ -140,8 +140,8 @@ func (c Cluster) validate() error {
 		return fmt.Errorf("name is %q: give a name without a slash", c.Name)
 	case c.Racks < 1 || c.Racks > maxRacks:
 		return fmt.Errorf("racks is %d: give 1 to %d", c.Racks, maxRacks)
-	case c.DegradedRacks < 0 || c.DegradedRacks > c.Racks:
-		return fmt.Errorf("degraded_racks is %d: give 0 to the number of racks, %d", c.DegradedRacks, c.Racks)
+	case c.DegradedRacks < 0:
+		return fmt.Errorf("degraded_racks is %d: give 0 or more", c.DegradedRacks)
 	case mixes[c.Mix] == nil:
 		return fmt.Errorf("mix is %q: give one of %s", c.Mix, strings.Join(slices.Sorted(maps.Keys(mixes)), ", "))
 	case !(c.Load > 0 && c.Load <= 2):
@@ -163,31 +163,36 @@ func (c Cluster) validate() error {
 
 // shares gives each partition's number of racks.
 func (c Cluster) shares() ([]int, error) {
-	left := c.Racks
-	racks := make([]int, len(c.Partitions))
+	left, even := c.Racks, 0
 	names := map[string]bool{}
 	for i, p := range c.Partitions {
-		last := i == len(c.Partitions)-1
 		switch {
 		case p.Name == "" || names[p.Name]:
 			return nil, fmt.Errorf("partitions[%d]: name is %q: give each partition a name of its own", i, p.Name)
 		case p.Policy != PolicyFlat && p.Policy != PolicyBlock:
 			return nil, fmt.Errorf("partitions[%d]: policy is %q: give flat or block", i, p.Policy)
-		case p.Racks < 0 || p.Racks == 0 && !last:
-			return nil, fmt.Errorf("partitions[%d]: racks is %d: give a number above 0 (0, the rest, only in the last)", i, p.Racks)
+		case p.Racks < 0:
+			return nil, fmt.Errorf("partitions[%d]: racks is %d: give a number, or 0 for an even part of the rest", i, p.Racks)
+		case p.Racks == 0:
+			even++
 		}
 		names[p.Name] = true
+		left -= p.Racks
+	}
+	switch {
+	case left < even:
+		return nil, fmt.Errorf("partitions ask for more than the %d racks of the cluster: raise racks, or lower that of a partition", c.Racks)
+	case left > 0 && even == 0:
+		return nil, fmt.Errorf("partitions leave %d of %d racks to nobody: set racks of a partition to 0 for the rest", left, c.Racks)
+	}
+	racks := make([]int, len(c.Partitions))
+	for i, p := range c.Partitions {
 		racks[i] = p.Racks
 		if p.Racks == 0 {
-			racks[i] = left
+			racks[i] = left / even
+			left -= racks[i]
+			even--
 		}
-		left -= racks[i]
-		if racks[i] < 1 || left < 0 {
-			return nil, fmt.Errorf("partitions ask for more than the %d racks of the cluster: lower partitions[%d].racks or raise racks", c.Racks, i)
-		}
-	}
-	if left > 0 {
-		return nil, fmt.Errorf("partitions leave %d of %d racks to nobody: set racks of the last partition to 0 for the rest", left, c.Racks)
 	}
 	return racks, nil
 }

@@ -52,7 +52,7 @@ func TestValidateNamesTheKeyAndTheRemedy(t *testing.T) {
 		`clusters[1]: name "nvl72" is taken`:      func(c *Config) { c.Clusters = append(c.Clusters, c.Clusters[0]) },
 		`clusters[0]: name is "a/b": give`:        func(c *Config) { c.Clusters[0].Name = "a/b" },
 		"racks is 0: give":                        func(c *Config) { c.Clusters[0].Racks = 0 },
-		"degraded_racks is 17: give":              func(c *Config) { c.Clusters[0].DegradedRacks = 17 },
+		"degraded_racks is -1: give":              func(c *Config) { c.Clusters[0].DegradedRacks = -1 },
 		`mix is "x": give one of helios, kalos`:   func(c *Config) { c.Clusters[0].Mix = "x" },
 		"load is 0: give":                         func(c *Config) { c.Clusters[0].Load = 0 },
 		"wave is 1.5: give":                       func(c *Config) { c.Clusters[0].Wave = 1.5 },
@@ -62,15 +62,22 @@ func TestValidateNamesTheKeyAndTheRemedy(t *testing.T) {
 		"partitions is empty: give":               func(c *Config) { c.Clusters[0].Partitions = nil },
 		`partitions[1]: name is "gpu": give`:      func(c *Config) { c.Clusters[0].Partitions[1].Name = "gpu" },
 		`partitions[0]: policy is "best": give`:   func(c *Config) { c.Clusters[0].Partitions[0].Policy = "best" },
-		"partitions[0]: racks is 0: give":         func(c *Config) { c.Clusters[0].Partitions[0].Racks = 0 },
+		"partitions[0]: racks is -1: give":        func(c *Config) { c.Clusters[0].Partitions[0].Racks = -1 },
 		"partitions ask for more than the 16":     func(c *Config) { c.Clusters[0].Partitions[0].Racks = 16 },
-		"partitions leave 1 of 16 racks to nobod": func(c *Config) { c.Clusters[0].Partitions[1].Racks = 7 },
+		"partitions leave 1 of 16 racks to nobod": func(c *Config) { c.Clusters[0].Partitions[0].Racks, c.Clusters[0].Partitions[1].Racks = 8, 7 },
 	} {
 		c := DefaultConfig()
 		change(&c)
 		_, err := New(c, Deps{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	for racks, want := range map[int][]int{2: {1, 1}, 7: {3, 4}, 16: {8, 8}} {
+		c := DefaultCluster()
+		c.Racks = racks
+		if got, err := c.shares(); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("%d racks are shared out as %v, %v, want %v", racks, got, err, want)
 		}
 	}
 	if _, err := Scenario("no-such", testStart); err == nil || !strings.Contains(err.Error(), "choose one of same-clique") {

@@ -49,6 +49,7 @@ func newFleet(seed uint64, cluster string, racks, degraded int) *fleet {
 		f.name[n] = fmt.Sprintf("gb-r%0*d-n%02d", digits, rackOf(n)+1, n%traysPerRack+1)
 	}
 	rng := rand.New(rand.NewPCG(seed, hash64("degraded", cluster)))
+	degraded = min(degraded, racks)
 	for i := range degraded {
 		rack := i * racks / degraded // spread over the cluster, so over its partitions
 		missing := 1 + i%2           // 17 and 16 healthy trays by turns

@@ -37,15 +37,17 @@ const (
 
 // Deps is what a collector is given besides its configuration; every field may be left zero.
 type Deps struct {
-	Log *slog.Logger
-	Now func() time.Time
+	Log     *slog.Logger // nil = slog.Default
+	Metrics *collect.Metrics
+	Now     func() time.Time // nil = time.Now
 }
 
 // Collector emits the life of a simulated fleet. It implements collect.Collector.
 type Collector struct {
-	config Config
-	log    *slog.Logger
-	now    func() time.Time
+	config  Config
+	log     *slog.Logger
+	metrics *collect.Metrics
+	now     func() time.Time
 
 	sims    []*sim
 	clock   clock
@@ -63,9 +65,9 @@ func New(config Config, deps Deps) (*Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	c := &Collector{config: config, log: deps.Log, now: deps.Now, shape: shape}
+	c := &Collector{config: config, log: deps.Log, metrics: deps.Metrics, now: deps.Now, shape: shape}
 	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
+		c.log = slog.Default()
 	}
 	if c.now == nil {
 		c.now = time.Now
@@ -277,12 +279,16 @@ func (c *Collector) live(ctx context.Context, out collect.Emitter) error {
 
 // report says that the source was read in full just now.
 func (c *Collector) report(now int64) {
+	jobs := 0
 	for _, s := range c.sims {
+		jobs += len(s.jobs)
 		c.add(&event.Source{
 			Cluster: s.cluster.Name, Source: Source, ObservedAtMs: now, GoodAtMs: &now,
 			IntervalMs: ptr(uint32(beat.Milliseconds())),
 		})
 	}
+	c.metrics.Poll("jobs")
+	c.metrics.Good("jobs", jobs, time.UnixMilli(now))
 }
 
 func (c *Collector) add(r event.Record) { c.pending = append(c.pending, r) }
@@ -294,6 +300,7 @@ func (c *Collector) emit(ctx context.Context, out collect.Emitter) error {
 		n := min(len(c.pending), batchSize)
 		err := out.Emit(ctx, c.pending[:n]...)
 		if err == nil {
+			c.metrics.Emitted(Source, n)
 			c.pending, wait = c.pending[n:], firstWait
 			continue
 		}

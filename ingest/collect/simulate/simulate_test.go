@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/spillway-io/spillway/ingest/collect/collecttest"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -75,7 +77,7 @@ func runFor(t *testing.T, c Config, out *sink, d time.Duration) {
 // begin starts a collector and gives what stops it.
 func begin(t *testing.T, c Config, out *sink) (stop func()) {
 	t.Helper()
-	collector, err := New(c, Deps{})
+	collector, err := New(c, Deps{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,6 +349,41 @@ func TestAnotherShapeBeginsAnewAndClosesWhatRan(t *testing.T) {
 	})
 }
 
+func TestCancelEndsItWithNilWhateverItWaitsFor(t *testing.T) {
+	for name, prepare := range map[string]func(*collecttest.Sink, context.CancelFunc){
+		"before it starts":           func(_ *collecttest.Sink, cancel context.CancelFunc) { cancel() },
+		"while the pipeline is full": func(s *collecttest.Sink, _ context.CancelFunc) { s.Block() },
+		"while the pipeline refuses": func(s *collecttest.Sink, _ context.CancelFunc) { s.Refuse(1 << 30) },
+		"while nothing is wrong":     func(*collecttest.Sink, context.CancelFunc) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(testStart))
+				collector, err := New(small(t.TempDir()), Deps{Log: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				out := &collecttest.Sink{}
+				ctx, cancel := context.WithCancel(t.Context())
+				prepare(out, cancel)
+				done := make(chan error, 1)
+				go func() { done <- collector.Run(ctx, out) }()
+				time.Sleep(5 * time.Minute)
+				cancel()
+				synctest.Wait()
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Errorf("Run returned %v", err)
+					}
+				default:
+					t.Error("Run goes on")
+				}
+			})
+		})
+	}
+}
+
 func TestFleetsBegunOneAfterTheOtherShareNoJobIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(testStart))
@@ -482,7 +519,7 @@ func TestStateFilesThatCannotBeReadSayWhatToDo(t *testing.T) {
 	damaged := map[string][]byte{
 		"empty":              {},
 		"of another version": bytes.Replace(good, []byte(`"version":1`), []byte(`"version":9`), 1),
-		"one digit changed":  bytes.Replace(good, []byte(`"next_id":1`), []byte(`"next_id":2`), 1),
+		"one digit changed":  bytes.Replace(good, []byte(`"origin":1`), []byte(`"origin":2`), 1),
 	}
 	for n := 1; n < len(good); n += 1 + len(good)/50 {
 		damaged[fmt.Sprintf("its first %d bytes", n)] = good[:n:n]
