@@ -87,7 +87,7 @@ func runCommand(ctx context.Context, argv []string, decode func(io.Reader) error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = time.Second // for a child that holds its stderr open
 	// Compact output is a quarter of the size; times on the command line are in UTC.
 	cmd.Env = append(os.Environ(), "SLURM_JSON=compact", "TZ=UTC")
 	var complaints head

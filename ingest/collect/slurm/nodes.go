@@ -53,14 +53,12 @@ func (f *folder) nodes(p *event.Placement, j *slurmjson.Job) error {
 		p.Placements[i] = &backing[i]
 	}
 	holding := p.State == event.State_RUNNING || p.State == event.State_SUSPENDED
-	if len(j.GresDetail) > 0 {
-		if len(j.GresDetail) != len(names) {
-			f.note("gres_nodes_disagree", 1)
-			known = false
-		}
-		if known {
-			f.gpusOfNodes(p, j.GresDetail)
-		}
+	switch {
+	case len(j.GresDetail) == 0 || !known:
+	case len(j.GresDetail) == len(names):
+		f.gpusOfNodes(p, j.GresDetail)
+	default:
+		f.note("gres_nodes_disagree", 1)
 	}
 
 	if n, ok := f.tres(j.TresAlloc).GPUs(); ok {

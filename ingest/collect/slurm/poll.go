@@ -198,7 +198,9 @@ func (o *observation) job(j *slurmjson.Job) error {
 		old, had = knownJob{}, false
 	}
 	if now.hash, err = p.hash(r.rec); err != nil {
-		return err
+		p.dropped(err)
+		o.next.known[key] = old
+		return nil
 	}
 	if had && old.hash == now.hash && !moved(old.planned, now.planned) && (old.rec == nil || !o.due(old)) {
 		o.next.known[key] = old

@@ -167,7 +167,10 @@ func (r *restSource) get(ctx context.Context, plugin, path string, query url.Val
 		return err
 	}
 	err = decode(&capped{src: resp.Body, left: maxAnswer})
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // the connection was closed for it, which says less
+		return failed("timeout", "read %s: %w; raise timeout if the cluster is that large", target, ctx.Err())
+	case err != nil:
 		return fmt.Errorf("read %s: %w", target, err)
 	}
 	return nil

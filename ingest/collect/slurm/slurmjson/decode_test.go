@@ -192,6 +192,7 @@ func TestShapesOfOtherVersions(t *testing.T) {
 		"jobs/state: the rest of an array": {`{"job_id":"6_*","state":["PENDING"]}`, Job{JobID: 6, States: []string{"PENDING"}}},
 		"numbers as strings and as fractions": {`{"job_id":7,"restart_cnt":"2","segment_size":4.0,"required_switches":{"set":true,"infinite":false,"number":3.0}}`,
 			Job{JobID: 7, RestartCnt: new(uint32(2)), SegmentSize: new(uint32(4)), RequiredSwitches: new(uint32(3))}},
+		"invalid UTF-8 alone":       {"{\"job_id\":7,\"name\":\"caf\xe9\"}", Job{JobID: 7, Name: "caf\ufffd"}},
 		"escapes and invalid UTF-8": {"{\"job_id\":7,\"name\":\"a\\/b \\u00e9 \\ud83d \xff\",\"comment\":\"\\\"\"}", Job{JobID: 7, Name: "a/b é \ufffd \ufffd", Comment: `"`}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -178,7 +179,7 @@ func (r *reader) text() (b []byte, ok bool) {
 		if r.err != nil {
 			return nil, false
 		}
-		if bytes.IndexByte(v, '\\') < 0 {
+		if bytes.IndexByte(v, '\\') < 0 && utf8.Valid(v) {
 			return v[1 : len(v)-1], true
 		}
 		r.buf, _ = jsontext.AppendUnquote(r.buf[:0], v) // it can only fail on invalid UTF-8, which it replaces
