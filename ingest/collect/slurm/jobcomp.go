@@ -22,7 +22,7 @@ type Message struct {
 // MessageSource hands over the messages of the topics in Config.JobComp. The collector knows no Kafka client: whoever builds
 // it brings one.
 type MessageSource interface {
-	// Next blocks for the next message. It returns an error only when ctx ends or no further message will come.
+	// Next blocks for the next message. After an error it is called again, a little later, until ctx ends.
 	Next(ctx context.Context) (Message, error)
 	// Done says that all messages of the partition up to this one need not come again.
 	Done(ctx context.Context, m Message) error
