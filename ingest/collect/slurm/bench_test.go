@@ -95,9 +95,9 @@ func BenchmarkPoll(b *testing.B) {
 // A poll of 5,000 jobs must stay small: what is kept, and what is alive at most while it is read.
 func TestMemoryOfALargePoll(t *testing.T) {
 	if testing.Short() {
-		t.Skip("reads a document of 100 MB")
+		t.Skip("reads a document of 80 MB")
 	}
-	const jobs, nodes = 5000, 3
+	const jobs, nodes = 5000, 2
 	doc := largeDocument(t, jobs, nodes)
 	cfg := testConfig()
 	p := NewPoller(&cfg, quiet(), func(string, int) {})

@@ -93,7 +93,7 @@ func TestAFullQueueDoesNotMakeScriptsWait(t *testing.T) {
 		c.events <- nil
 	}
 	w := httptest.NewRecorder()
-	c.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, EventsPath, strings.NewReader(prologEnv)))
+	c.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, EventsPath, strings.NewReader(prologEnv)))
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("answered %d", w.Code)
 	}

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -59,7 +60,7 @@ func TestStates(t *testing.T) {
 }
 
 // foldJSON folds one job as squeue would print it, on top of what every job has.
-func foldJSON(t testing.TB, members string) (*run, error, map[string]int) {
+func foldJSON(t testing.TB, members string) (*run, map[string]int, error) {
 	t.Helper()
 	cfg := testConfig()
 	notes := map[string]int{}
@@ -73,7 +74,7 @@ func foldJSON(t testing.TB, members string) (*run, error, map[string]int) {
 	}); decodeErr != nil {
 		t.Fatal(decodeErr)
 	}
-	return r, err, notes
+	return r, notes, err
 }
 
 const running = `"job_state":["RUNNING"],"start_time":1795959896,"nodes":"n[1-2]","tres_alloc_str":"node=2,gres/gpu=8"`
@@ -108,7 +109,7 @@ func TestGPUsOfNodes(t *testing.T) {
 			gpus{"?", "?", "?", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err, notes := foldJSON(t, c.members)
+			r, notes, err := foldJSON(t, c.members)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +165,7 @@ func TestRequestAndIntent(t *testing.T) {
 		"nodes alone":   {`"shared":["user"]`, &event.Placement{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err, _ := foldJSON(t, pending+c.members)
+			r, _, err := foldJSON(t, pending+c.members)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +199,7 @@ func TestTimes(t *testing.T) {
 			&event.Placement{State: event.State_RUNNING, StartMs: new(int64(1795959896000))}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err, _ := foldJSON(t, c.members)
+			r, _, err := foldJSON(t, c.members)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,9 +222,9 @@ func TestJobsThatCannotBeRecords(t *testing.T) {
 		"a state and nothing else":       {`"job_state":["CANCELLED"],"name":"","user_name":"","submit_time":0`, "states_only"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err, _ := foldJSON(t, c.members)
-			d, ok := err.(*dropped)
-			if !ok || d.reason != c.reason || !strings.Contains(err.Error(), "job 5") {
+			_, _, err := foldJSON(t, c.members)
+			var d *dropped
+			if !errors.As(err, &d) || d.reason != c.reason || !strings.Contains(err.Error(), "job 5") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // runHook runs the script as slurmd does: with the job's environment and nothing else. It returns how long the job waited.
@@ -60,8 +58,7 @@ func TestHookScript(t *testing.T) {
 		if status != http.StatusAccepted || strings.Contains(string(body), "SECRET") {
 			t.Fatalf("status %d for %q", status, body)
 		}
-		var rec *event.Placement = <-c.events
-		if got := brief(rec); got != "5 RUNNING from 500 n1:0,2" {
+		if got := brief(<-c.events); got != "5 RUNNING from 500 n1:0,2" {
 			t.Errorf("the record is %q", got)
 		}
 	})
