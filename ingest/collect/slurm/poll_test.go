@@ -465,3 +465,32 @@ func TestNodeChanges(t *testing.T) {
 	now = now.Add(cfg.Refresh)
 	expect(docNodes(node("n1", "IDLE")), "nvl/n1 IDLE 4")
 }
+
+func TestRunsAreToldApartByTheBestKeyBothHave(t *testing.T) {
+	for name, c := range map[string]struct {
+		a, b runKey
+		same bool
+	}{
+		"one sluid, whatever the rest":         {runKey{"x", 0, 10}, runKey{"x", 1, 20}, true},
+		"two sluids, whatever the rest":        {runKey{"x", 0, 10}, runKey{"y", 0, 10}, false},
+		"one has no sluid: the restart":        {runKey{"x", 1, 10}, runKey{"", 1, 20}, true},
+		"another restart":                      {runKey{"x", 1, 10}, runKey{"", 2, 10}, false},
+		"one has no restart either: the start": {runKey{"", -1, 10}, runKey{"", 2, 10}, true},
+		"another start":                        {runKey{"", -1, 10}, runKey{"", -1, 20}, false},
+		"nothing in common":                    {runKey{"x", 0, 0}, runKey{"", -1, 20}, true},
+	} {
+		if c.a.same(c.b) != c.same || c.b.same(c.a) != c.same {
+			t.Errorf("%s: %+v and %+v", name, c.a, c.b)
+		}
+	}
+}
+
+func TestTheClusterCanBeNamedByConfiguration(t *testing.T) {
+	cfg := testConfig()
+	cfg.Cluster = "prod"
+	p := NewPoller(&cfg, quiet(), func(string, int) {})
+	records, _, err := p.Observe(docJobs(runningJob(1, "a", 0)), SourceSqueue, time.Unix(1795960000, 0))
+	if err != nil || records[0].RecordKey() != "prod/1" || p.Cluster() != "prod" {
+		t.Errorf("%v, %v", records, err)
+	}
+}
