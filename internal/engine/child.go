@@ -1,141 +1,15 @@
 package engine
 
-import (
-	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"runtime"
-	"syscall"
-	"time"
-	"unsafe"
-
-	"github.com/ebitengine/purego"
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 const (
 	childArg = "__clickhouse-child"
 	childEnv = "SPILLWAY_CLICKHOUSE_CHILD"
 
-	// exitLibrary is the child's exit status when the library could not be loaded at all.
-	exitLibrary = 70
+	// libraryLoaded is what the child says once the library is in. A damaged file may as well crash the loader as be
+	// refused by it, so the absence of this line is the only sure sign.
+	libraryLoaded = "clickhouse child: library loaded"
+
 	// stopGrace is how long ClickHouse may take to close its tables before it is cut off.
 	stopGrace = 15 * time.Second
 )
-
-// serveQuery is what clickhouse-local runs: open both listeners, then wait for the end of standard input. HTTP comes
-// first, so that whoever is answered on the native port may use both.
-const serveQuery = "SYSTEM START LISTEN HTTP; SYSTEM START LISTEN TCP; SELECT count() FROM file('stdin', 'LineAsString', 'line String')"
-
-// MaybeRunChild turns this process into the ClickHouse child when it was started as one, and then never returns.
-// Otherwise it does nothing. Call it first thing in main and in TestMain.
-func MaybeRunChild() {
-	if len(os.Args) < 4 || os.Args[1] != childArg {
-		return
-	}
-	remove := ""
-	if len(os.Args) > 4 {
-		remove = os.Args[4]
-	}
-	code := runChild(os.Args[2], os.Args[3])
-	if remove != "" {
-		os.RemoveAll(remove)
-	}
-	os.Exit(code)
-}
-
-// runChild loads the library and serves until the parent closes our standard input, dies, or we are told to stop.
-//
-// ClickHouse reads a pipe of our own in place of standard input. That way the end can be announced from either side and
-// bounded: whatever ClickHouse is doing, the process is gone stopGrace later.
-func runChild(library, config string) int {
-	parent, err := unix.Dup(0)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "clickhouse child: keep standard input:", err)
-		return 1
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "clickhouse child: make a pipe:", err)
-		return 1
-	}
-	if err := unix.Dup2(int(r.Fd()), 0); err != nil {
-		fmt.Fprintln(os.Stderr, "clickhouse child: replace standard input:", err)
-		return 1
-	}
-	r.Close()
-
-	lib, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_LOCAL)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "clickhouse child: load library:", err)
-		return exitLibrary
-	}
-	sym, err := purego.Dlsym(lib, "query_stable_v2")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "clickhouse child: load library:", err)
-		return exitLibrary
-	}
-
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	gone := make(chan struct{})
-	go func() {
-		io.Copy(io.Discard, os.NewFile(uintptr(parent), "parent"))
-		close(gone)
-	}()
-	go func() {
-		select {
-		case <-gone:
-		case <-signals:
-		}
-		w.Close()
-		time.Sleep(stopGrace)
-		fmt.Fprintln(os.Stderr, "clickhouse child: did not close its tables in time, ending anyway")
-		os.Exit(1)
-	}()
-
-	runtime.LockOSThread()
-	return query(sym, "clickhouse", "--config-file="+config, "--query", serveQuery)
-}
-
-// localResult mirrors struct local_result_v2 of chdb.h: what a clickhouse-local run left behind.
-type localResult struct {
-	buf          *byte
-	len          uintptr
-	vec          unsafe.Pointer
-	elapsed      float64
-	rows         uint64
-	bytes        uint64
-	errorMessage *byte
-}
-
-// query calls query_stable_v2(argc, argv) and returns the exit status of the run. The result is never freed: the process
-// ends with it.
-func query(sym uintptr, args ...string) int {
-	argv := make([]*byte, len(args)+1)
-	for i, a := range args {
-		argv[i] = unsafe.SliceData(append([]byte(a), 0))
-	}
-	var run func(argc int32, argv unsafe.Pointer) *localResult
-	purego.RegisterFunc(&run, sym)
-	res := run(int32(len(args)), unsafe.Pointer(unsafe.SliceData(argv)))
-	runtime.KeepAlive(argv)
-	if res == nil {
-		fmt.Fprintln(os.Stderr, "clickhouse child: the engine could not start")
-		return 1
-	}
-	if res.errorMessage != nil {
-		n := 0
-		for *(*byte)(unsafe.Add(unsafe.Pointer(res.errorMessage), n)) != 0 {
-			n++
-		}
-		fmt.Fprintln(os.Stderr, unsafe.String(res.errorMessage, n))
-		return 1
-	}
-	if res.rows == 0 {
-		// The last query always has one row, so no row means the run ended before it; the reason is on stderr.
-		return 1
-	}
-	return 0
-}

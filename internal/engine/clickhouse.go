@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ type server struct {
 	listen   string
 	tcpPort  int
 	httpPort int
+	library  string // what the child loads; empty: a clickhouse binary runs instead
 
 	lifeline *os.File      // closing it asks the child to end
 	ended    chan struct{} // closed when the child is gone
@@ -54,6 +56,7 @@ func startServer(ctx context.Context, dir string, c ClickHouseConfig, removeDir 
 	if err != nil {
 		return nil, err
 	}
+	s.library = program.library
 	if s.cred, err = loadCredentials(s.paths.credentials); err != nil {
 		return nil, diskError(op, err)
 	}
@@ -155,13 +158,7 @@ func (s *server) spawn(p program, removeDir string) error {
 func (s *server) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	go func() {
-		select {
-		case <-s.ended:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	go s.watchStart(ctx, cancel)
 	conn, err := chconn.Open(s.owner(""))
 	if err != nil {
 		return err
@@ -171,14 +168,41 @@ func (s *server) waitReady(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	select {
-	case <-s.ended:
+	if s.failed() {
 		return s.diagnose()
-	default:
 	}
 	return &Error{Op: "start clickhouse", Kind: ErrNotReady, Detail: err.Error() + "\n" + s.tail(),
 		Hint: "see " + s.paths.log + " and " + s.paths.output}
 }
+
+// watchStart ends the wait when the child has ended or said that it cannot: after a failed query it stays.
+func (s *server) watchStart(ctx context.Context, giveUp func()) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !s.failed() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.ended:
+		case <-tick.C:
+		}
+	}
+	giveUp()
+}
+
+// failed reports whether the child ended or printed an exception of its own.
+func (s *server) failed() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+	}
+	b, err := os.ReadFile(s.paths.output)
+	return err == nil && ownException.Match(b)
+}
+
+// ownException matches the failure of a query the child itself sent, as opposed to a line of its log.
+var ownException = regexp.MustCompile(`(?m)^(Received exception|Code: \d+\. DB::Exception)`)
 
 // diagnose turns what a dead child left in its logs into an error with a remedy.
 func (s *server) diagnose() error {
@@ -192,11 +216,10 @@ func (s *server) diagnose() error {
 		}
 		return false
 	}
-	var exit *exec.ExitError
 	switch {
-	case errors.As(s.endErr, &exit) && exit.ExitCode() == exitLibrary:
+	case s.library != "" && !s.loaded():
 		e.Kind = ErrLibrary
-		e.Hint = "remove the file (it is fetched again), or set clickhouse.library to a good one"
+		e.Hint = s.library + " is damaged or not for this machine: remove it if it is in the cache (it is fetched again), or set clickhouse.library to a good one"
 	case has("Address already in use"):
 		e.Kind = ErrPortInUse
 		e.Hint = fmt.Sprintf("stop what listens on port %d or %d, or set clickhouse.tcp_port and clickhouse.http_port to other ports", s.tcpPort, s.httpPort)
@@ -206,41 +229,49 @@ func (s *server) diagnose() error {
 	case has("Cannot lock file", "Another server instance"):
 		e.Kind = ErrDataDirInUse
 		e.Hint = "another server runs on " + s.paths.data + ": stop it, or set data_dir to another directory"
-	case has("Cannot parse", "Cannot read all data", "CORRUPTED_DATA", "SYNTAX_ERROR", "Syntax error", "CANNOT_", "CHECKSUM_DOESNT_MATCH", "UNKNOWN_FORMAT_VERSION"):
+	case has("Cannot parse definition from metadata file", "while loading database", "Cannot attach table",
+		"CORRUPTED_DATA", "CANNOT_READ_ALL_DATA", "CHECKSUM_DOESNT_MATCH", "UNKNOWN_FORMAT_VERSION"):
 		e.Kind = ErrCorruptData
-		e.Hint = "the file named below cannot be read: restore " + s.paths.data + " from a backup, or move it away to start empty"
+		e.Hint = "what is named below cannot be read: restore " + s.paths.data + " from a backup, or move it away to start empty"
 	}
 	return e
 }
 
-// tail is the end of what the child wrote: its own output, then its log.
+// loaded reports whether the child got as far as having its library.
+func (s *server) loaded() bool {
+	b, err := os.ReadFile(s.paths.output)
+	return err == nil && bytes.Contains(b, []byte(libraryLoaded))
+}
+
+// tail is the end of what the child had to complain about, in its own output and then in its log.
 func (s *server) tail() string {
 	var b strings.Builder
 	for _, path := range []string{s.paths.output, s.paths.log} {
-		for _, line := range lastLines(path, 12) {
-			if !strings.HasPrefix(line, "Logging ") {
-				b.WriteString(line + "\n")
-			}
+		for _, line := range lastComplaints(path, 4) {
+			b.WriteString(line + "\n")
 		}
 	}
 	return b.String()
 }
 
-// lastLines reads up to n non-empty lines from the last 16 KiB of a file. A file that cannot be read has none.
-func lastLines(path string, n int) []string {
+// complaint tells the lines that name a cause from banners, progress and stack frames.
+var complaint = regexp.MustCompile(`(?i)exception|error|fatal|cannot|no space|^SIG[A-Z]+:|clickhouse child: [^l]`)
+
+// lastComplaints reads up to n such lines from the last 64 KiB of a file. A file that cannot be read has none.
+func lastComplaints(path string, n int) []string {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil {
-		f.Seek(max(0, info.Size()-16<<10), io.SeekStart)
+		f.Seek(max(0, info.Size()-64<<10), io.SeekStart)
 	}
 	b, _ := io.ReadAll(f)
 	var lines []string
 	for l := range bytes.Lines(b) {
-		if l = bytes.TrimSpace(l); len(l) > 0 {
-			lines = append(lines, string(l))
+		if l = bytes.TrimSpace(l); complaint.Match(l) {
+			lines = append(lines, string(l[:min(len(l), 600)]))
 		}
 	}
 	return lines[max(0, len(lines)-n):]
@@ -248,7 +279,10 @@ func lastLines(path string, n int) []string {
 
 // stop asks the child to end and waits; a child that ignores it is killed. It is safe to call more than once.
 func (s *server) stop() error {
-	s.lifeline.Close()
+	s.lifeline.Close() // ends our own child
+	if s.library == "" {
+		s.process.Signal(syscall.SIGTERM) // ends a clickhouse server
+	}
 	timer := time.NewTimer(stopGrace + 2*time.Second)
 	defer timer.Stop()
 	select {
@@ -289,7 +323,8 @@ func diskError(op string, err error) error {
 		}
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	return &Error{Op: op, Kind: ErrDiskFull, Detail: err.Error(), Hint: "make room, or set data_dir to a larger disk"}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return &Error{Op: op, Kind: ErrDiskFull, Detail: first, Hint: "make room, or set data_dir to a larger disk"}
 }
 
 // program is what the child runs: our own binary with the library, or a clickhouse binary.
@@ -301,7 +336,7 @@ type program struct {
 
 func (p program) command(config, removeDir string) (*exec.Cmd, error) {
 	if p.binary != "" {
-		return exec.Command(p.binary, "local", "--config-file="+config, "--query", serveQuery), nil
+		return exec.Command(p.binary, "server", "--config-file="+config), nil
 	}
 	self, err := selfPath()
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 
 // Modes of an engine. The empty mode means external when addresses are given and embedded otherwise.
 const (
-	ModeEmbedded = "embedded"
-	ModeExternal = "external"
+	ModeEmbedded = "embedded" // run it here
+	ModeExternal = "external" // it runs already
+	ModeNone     = "none"     // this process has no use for it
 )
 
 // Config chooses and tunes both engines. Secrets are named by file, never written in the configuration itself.
@@ -26,7 +27,7 @@ type Config struct {
 
 // ClickHouseConfig describes a ClickHouse: one to run here (embedded) or one that runs already (external).
 type ClickHouseConfig struct {
-	Mode     string `yaml:"mode"`     // embedded | external | empty
+	Mode     string `yaml:"mode"`     // embedded | external | none | empty
 	Database string `yaml:"database"` // database of all tables; default "spillway"
 
 	// External only.
@@ -59,7 +60,7 @@ type ClusterNode struct {
 
 // KafkaConfig describes a Kafka: one to run here (embedded) or one that runs already (external).
 type KafkaConfig struct {
-	Mode    string     `yaml:"mode"`    // embedded | external | empty
+	Mode    string     `yaml:"mode"`    // embedded | external | none | empty
 	Brokers []string   `yaml:"brokers"` // external: host:port of one or more brokers
 	TLS     TLSConfig  `yaml:"tls"`     // external
 	SASL    SASLConfig `yaml:"sasl"`    // external
@@ -69,9 +70,9 @@ type KafkaConfig struct {
 	Partitions int `yaml:"partitions"`
 	// AutoCreate lets clients of the embedded broker make topics by writing to them. An external broker has its own rule.
 	AutoCreate bool `yaml:"auto_create"`
-	// RetentionMB and RetentionHours bound the embedded broker's log per partition; defaults 256 MB and 72 h.
-	RetentionMB    int `yaml:"retention_mb"`
-	RetentionHours int `yaml:"retention_hours"`
+	// RetentionMB bounds the embedded broker's log per partition; default 256. There is no bound by age: records replayed
+	// from an old recording carry old times and must not be dropped for it.
+	RetentionMB int `yaml:"retention_mb"`
 }
 
 // TLSConfig names the files of a TLS client. The zero value means plain text.
@@ -100,7 +101,7 @@ func DefaultConfig() Config {
 			Listen:        "127.0.0.1",
 			MemoryLimitMB: 2048,
 		},
-		Kafka: KafkaConfig{Partitions: 4, RetentionMB: 256, RetentionHours: 72},
+		Kafka: KafkaConfig{Partitions: 4, RetentionMB: 256},
 	}
 }
 
@@ -114,12 +115,12 @@ func (c Config) Validate() error {
 	}
 	for _, m := range []struct{ key, mode string }{{"clickhouse", ch.Mode}, {"kafka", k.Mode}} {
 		switch m.mode {
-		case "", ModeEmbedded, ModeExternal:
+		case "", ModeEmbedded, ModeExternal, ModeNone:
 		default:
-			bad("%s.mode: %q: want embedded, external or nothing", m.key, m.mode)
+			bad("%s.mode: %q: want embedded, external, none or nothing", m.key, m.mode)
 		}
 	}
-	if !ch.embedded() && len(ch.Addresses) == 0 {
+	if ch.Mode == ModeExternal && len(ch.Addresses) == 0 {
 		bad("clickhouse.addresses: external mode needs at least one host:port of the native protocol")
 	}
 	for i, a := range ch.Addresses {
@@ -155,14 +156,14 @@ func (c Config) Validate() error {
 			bad("clickhouse.nodes[%d]: want shard (from 1), host and port", i)
 		}
 	}
-	if !k.embedded() && len(k.Brokers) == 0 {
+	if k.Mode == ModeExternal && len(k.Brokers) == 0 {
 		bad("kafka.brokers: external mode needs at least one host:port")
 	}
 	if k.Mode == ModeEmbedded && len(k.Brokers) > 0 {
 		bad("kafka.mode: embedded contradicts kafka.brokers: drop one of the two")
 	}
-	if k.Partitions < 0 || k.RetentionMB < 0 || k.RetentionHours < 0 {
-		bad("kafka: partitions, retention_mb and retention_hours cannot be negative")
+	if k.Partitions < 0 || k.RetentionMB < 0 {
+		bad("kafka: partitions and retention_mb cannot be negative")
 	}
 	switch strings.ToLower(k.SASL.Mechanism) {
 	case "", "plain", "scram-sha-256", "scram-sha-512":
@@ -208,7 +209,6 @@ func (c Config) withDefaults() Config {
 	fillInt(&c.ClickHouse.MemoryLimitMB, d.ClickHouse.MemoryLimitMB)
 	fillInt(&c.Kafka.Partitions, d.Kafka.Partitions)
 	fillInt(&c.Kafka.RetentionMB, d.Kafka.RetentionMB)
-	fillInt(&c.Kafka.RetentionHours, d.Kafka.RetentionHours)
 	return c
 }
 

@@ -68,8 +68,18 @@ func externalKafka(c KafkaConfig) (Kafka, error) {
 	return k, nil
 }
 
+// broker is the embedded Kafka and the goroutine that keeps its log within bounds.
+type broker struct {
+	cluster *kfake.Cluster
+	quit    chan struct{}
+	done    chan struct{}
+}
+
+// retentionEvery is how often the embedded broker's log is cut to its bound.
+const retentionEvery = time.Minute
+
 // startKafka runs a broker in this process that keeps its records below dir.
-func startKafka(dir string, c KafkaConfig, log *slog.Logger) (*kfake.Cluster, Kafka, error) {
+func startKafka(dir string, c KafkaConfig, log *slog.Logger) (*broker, Kafka, error) {
 	const op = "start kafka"
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, Kafka{}, diskError(op, err)
@@ -81,7 +91,8 @@ func startKafka(dir string, c KafkaConfig, log *slog.Logger) (*kfake.Cluster, Ka
 		kfake.DefaultNumPartitions(c.Partitions),
 		kfake.BrokerConfigs(map[string]string{
 			"log.retention.bytes": strconv.Itoa(c.RetentionMB << 20),
-			"log.retention.ms":    strconv.FormatInt((time.Duration(c.RetentionHours) * time.Hour).Milliseconds(), 10),
+			"log.retention.ms":    "-1",
+			"log.segment.bytes":   strconv.Itoa(max(c.RetentionMB<<20/8, 1<<20)), // only whole segments are dropped
 		}),
 		kfake.WithLogger(kafkaLogger{log}),
 	}
@@ -99,9 +110,32 @@ func startKafka(dir string, c KafkaConfig, log *slog.Logger) (*kfake.Cluster, Ka
 	if err != nil {
 		return nil, Kafka{}, diskError(op, err)
 	}
+	b := &broker{cluster: cluster, quit: make(chan struct{}), done: make(chan struct{})}
+	go b.retain()
 	k := Kafka{Brokers: cluster.ListenAddrs(), Embedded: true, Partitions: c.Partitions}
 	log.Info("kafka is ready", "brokers", strings.Join(k.Brokers, ","))
-	return cluster, k, nil
+	return b, k, nil
+}
+
+// retain applies the retention bound. The broker does so by itself only for topics that carry a bound of their own.
+func (b *broker) retain() {
+	defer close(b.done)
+	tick := time.NewTicker(retentionEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-b.quit:
+			return
+		case <-tick.C:
+			b.cluster.ApplyRetention()
+		}
+	}
+}
+
+func (b *broker) stop() {
+	close(b.quit)
+	<-b.done
+	b.cluster.Close()
 }
 
 // kafkaLogger passes the broker's warnings on; the rest is of no use to whoever runs a pipeline.

@@ -87,7 +87,9 @@ func ClickHouse(t testing.TB) *Server {
 	shared.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // the first use on a machine fetches the engine
 		defer cancel()
-		shared.engines, shared.err = engine.StartThrowaway(ctx, engine.DefaultConfig(), quiet())
+		cfg := engine.DefaultConfig()
+		cfg.Kafka.Mode = engine.ModeNone
+		shared.engines, shared.err = engine.StartThrowaway(ctx, cfg, quiet())
 	})
 	if shared.err != nil {
 		Unavailable(t, "ClickHouse", shared.err)
@@ -133,7 +135,7 @@ func Kafka(t testing.TB) engine.Kafka {
 // directory.
 func KafkaAt(t testing.TB, cfg engine.Config) *engine.Engines {
 	t.Helper()
-	cfg.ClickHouse = engine.ClickHouseConfig{Mode: engine.ModeExternal, Addresses: []string{"127.0.0.1:1"}}
+	cfg.ClickHouse.Mode = engine.ModeNone
 	e, err := engine.Start(context.Background(), cfg, quiet())
 	if err != nil {
 		t.Fatalf("start the test's kafka: %v", err)
