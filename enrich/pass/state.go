@@ -1,4 +1,207 @@
 package pass
 
-// runState is what the passes remember between two of them. All of it can be read again from the tables.
-type runState struct{}
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+)
+
+// partitionOf names one Kafka partition behind a raw table.
+type partitionOf struct {
+	table     string
+	partition int32
+}
+
+// runState is what the passes remember from one to the next. All of it can be read again from the tables.
+type runState struct {
+	ready      bool
+	judgements [lanes]judgement
+	scratch    [lanes]bool // the lane's scratch tables exist
+
+	next      map[partitionOf]int64 // first offset not judged yet
+	watermark uint64                // version of the last pass that finished
+	unclean   bool                  // rows of a pass that did not finish may exist
+	seen      string                // what the raw tables looked like when all of it was judged
+	clusters  map[string]clusterFacts
+
+	gaugesDue   bool
+	gaugesSince time.Time
+}
+
+const passName = "judge"
+
+// load reads how far the passes have come.
+func (p *Passes) load(ctx context.Context) error {
+	s := &p.state
+	if s.ready {
+		return nil
+	}
+	var err error
+	if s.judgements, err = newJudgements(); err != nil {
+		return err
+	}
+	s.next, s.clusters, s.watermark = map[partitionOf]int64{}, map[string]clusterFacts{}, 0
+	rows, err := p.conn.Query(ctx, `SELECT raw_table, kafka_partition, next_offset, version FROM pass_progress
+		WHERE pass = 'judge' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
+	if err != nil {
+		return fmt.Errorf("read progress: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key partitionOf
+		var next int64
+		var version uint64
+		if err := rows.Scan(&key.table, &key.partition, &next, &version); err != nil {
+			return fmt.Errorf("read progress: %w", err)
+		}
+		s.watermark = max(s.watermark, version)
+		if key.table != progressMarker {
+			s.next[key] = next
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read progress: %w", err)
+	}
+	s.ready, s.unclean, s.gaugesDue = true, true, true
+	return nil
+}
+
+// beginPass gives the rows of this pass a version above all before. Rows of a pass that did not finish may be newer than
+// the last one that did, and the clock may have gone back.
+func (p *Passes) beginPass(ctx context.Context) error {
+	newest := p.state.watermark
+	if p.state.unclean {
+		for _, table := range []string{"membership", "node_states", "attempts", "placements", "verdicts"} {
+			var v uint64
+			if err := p.conn.QueryRow(ctx, "SELECT max(version) FROM "+table).Scan(&v); err != nil {
+				return fmt.Errorf("read the newest version of %s: %w", table, err)
+			}
+			newest = max(newest, v)
+		}
+	}
+	p.version = max(uint64(p.now().UnixMicro()), newest+1, p.version+1)
+	return nil
+}
+
+// finish writes the progress of a pass: its last statement.
+func (p *Passes) finish(ctx context.Context, b batch) error {
+	w := &writer{table: "pass_progress"}
+	for _, r := range b {
+		w.add(passName, r.Table, r.Partition, r.To, p.version)
+	}
+	w.add(passName, progressMarker, int32(0), int64(0), p.version)
+	if err := p.write(ctx, w); err != nil {
+		return err
+	}
+	for _, r := range b {
+		p.state.next[partitionOf{r.Table, r.Partition}] = r.To
+	}
+	p.state.watermark, p.state.unclean = p.version, false
+	return nil
+}
+
+// look is what the raw tables look like, at next to no cost: it changes whenever something is loaded.
+func (p *Passes) look(ctx context.Context) (string, error) {
+	var seen string
+	err := p.conn.QueryRow(ctx, `SELECT toString((
+		(SELECT (count(), max(loaded_at)) FROM placement_events),
+		(SELECT (count(), max(loaded_at)) FROM membership_events),
+		(SELECT (count(), max(loaded_at)) FROM node_events)))`).Scan(&seen)
+	if err != nil {
+		return "", fmt.Errorf("look for new records: %w", err)
+	}
+	return seen, nil
+}
+
+// batch reads which offsets are not judged yet; whole says that it takes all there are.
+func (p *Passes) batch(ctx context.Context) (b batch, whole bool, err error) {
+	whole = true
+	oldest := time.Time{}
+	for _, table := range []string{rawMembership, rawNodes, rawPlacements} {
+		cond := "1"
+		for key, next := range p.state.next {
+			if key.table != table {
+				continue
+			}
+			cond += fmt.Sprintf(" AND NOT (kafka_partition = %d AND kafka_offset < %d)", key.partition, next)
+		}
+		rows, err := p.conn.Query(ctx, "SELECT kafka_partition, min(kafka_offset), max(kafka_offset) + 1, min(loaded_at) FROM "+table+" WHERE "+cond+" GROUP BY kafka_partition ORDER BY kafka_partition")
+		if err != nil {
+			return nil, false, fmt.Errorf("find new records of %s: %w", table, err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			r := offsetRange{Table: table}
+			var loaded time.Time
+			if err := rows.Scan(&r.Partition, &r.From, &r.To, &loaded); err != nil {
+				return nil, false, fmt.Errorf("find new records of %s: %w", table, err)
+			}
+			if r.To-r.From > int64(p.cfg.BatchRows) {
+				r.To, whole = r.From+int64(p.cfg.BatchRows), false
+			}
+			b = append(b, r)
+			if oldest.IsZero() || loaded.Before(oldest) {
+				oldest = loaded
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return nil, false, fmt.Errorf("find new records of %s: %w", table, err)
+		}
+	}
+	p.m.oldest.Store(0)
+	if !oldest.IsZero() {
+		p.m.oldest.Store(oldest.UnixMilli())
+	}
+	return b, whole, nil
+}
+
+// know reads what a judgement needs to know of clusters. stale says which of them have to be read again. For a cluster
+// whose usual number of GPUs is not what it was, it gives the placements that were judged with the old one.
+func (p *Passes) know(ctx context.Context, clusters map[string]bool) ([]placementKey, error) {
+	var out []placementKey
+	for _, cluster := range slices.Sorted(maps.Keys(clusters)) {
+		old, known := p.state.clusters[cluster]
+		if known && !clusters[cluster] {
+			continue
+		}
+		var from int64
+		var usual int64
+		ctx := p.with(ctx, clickhouse.Parameters{"cluster": cluster})
+		err := p.conn.QueryRow(ctx, `SELECT
+			(SELECT ifNull(toUnixTimestamp64Milli(minOrNull(valid_from)), 0) FROM membership FINAL WHERE cluster = {cluster:String} AND domain != ''),
+			(SELECT ifNull(argMaxOrNull(toInt64(gpus), (nodes, gpus)), -1) FROM
+			(
+				SELECT gpus, count() AS nodes
+				FROM (SELECT node, argMax(ifNull(gpus_present, gpus_usable), valid_from) AS gpus FROM node_states FINAL WHERE cluster = {cluster:String} AND ifNull(gpus_present, gpus_usable) > 0 GROUP BY node)
+				GROUP BY gpus
+			))`).Scan(&from, &usual)
+		if err != nil {
+			return nil, fmt.Errorf("read what is usual in cluster %s: %w", cluster, err)
+		}
+		fromHeld := usual < 0
+		if fromHeld { // nobody reports nodes: the most that a job held of one
+			err := p.conn.QueryRow(ctx, "SELECT ifNull(maxOrNull(toInt64(arrayMax(arrayMap(x -> ifNull(x, 0), node_gpus)))), -1) FROM placements WHERE cluster = {cluster:String} AND notEmpty(node_gpus)").Scan(&usual)
+			if err != nil {
+				return nil, fmt.Errorf("read what is usual in cluster %s: %w", cluster, err)
+			}
+			if usual == 0 {
+				usual = -1
+			}
+		}
+		p.state.clusters[cluster] = clusterFacts{topologyFrom: from + p.cfg.Settle.Milliseconds(), usualGPUs: usual, fromHeld: fromHeld}
+		if known && old.usualGPUs == usual {
+			continue
+		}
+		keys, err := p.keysOf(ctx, cluster, fmt.Sprintf(`SELECT job_id, attempt, seq FROM verdicts WHERE cluster = {cluster:String}
+			AND (cause_detail['usual_node_gpus'] NOT IN ('', '%d') OR outcome_reason = 'no_capacity' OR domains_min IS NULL AND domains_used > 0)`, usual))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, keys...)
+	}
+	return out, nil
+}

@@ -1,0 +1,368 @@
+package pass
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+)
+
+// placementKey names one placement; from is where it is in time.
+type placementKey struct {
+	cluster, job, attempt string
+	seq                   uint16
+	from                  int64
+}
+
+// attemptSpan says that a placement has to be judged because it or what was asked for it changed, and over which time
+// what it held is not what it was ([0]: from, [1]: to, Unix ms; empty when that is the same).
+type attemptSpan struct {
+	placementKey
+	held [2]int64
+}
+
+// flushRows is how many rows go into one insert of attempts and of placements.
+const flushRows = 100_000
+
+var recordColumns = columns[record]{
+	plain("cluster", func(r *record) *string { return &r.cluster }),
+	plain("job_id", func(r *record) *string { return &r.jobID }),
+	plain("component", func(r *record) *string { return &r.component }),
+	plain("scheduler", func(r *record) *string { return &r.scheduler }),
+	plain("source", func(r *record) *string { return &r.source }),
+	plain("run_id", func(r *record) *string { return &r.runID }),
+	maybe[uint32]("restart", func(r *record) *int64 { return &r.restart }),
+	plain("array_job_id", func(r *record) *string { return &r.arrayJobID }),
+	maybe[uint32]("array_task", func(r *record) *int64 { return &r.arrayTask }),
+	plain("name", func(r *record) *string { return &r.name }),
+	plain("user", func(r *record) *string { return &r.user }),
+	plain("account", func(r *record) *string { return &r.account }),
+	plain("queue", func(r *record) *string { return &r.queue }),
+	plain("qos", func(r *record) *string { return &r.qos }),
+	plain("reservation", func(r *record) *string { return &r.reservation }),
+	plain("service_class", func(r *record) *string { return &r.class }),
+	plain("probe", func(r *record) *bool { return &r.probe }),
+	reading("toInt8(state)", plain("state", func(r *record) *int8 { return &r.state })),
+	plain("state_raw", func(r *record) *string { return &r.stateRaw }),
+	maybeInstant("submit", func(r *record) *int64 { return &r.submit }),
+	maybeInstant("eligible", func(r *record) *int64 { return &r.eligible }),
+	maybeInstant("start", func(r *record) *int64 { return &r.start }),
+	maybeInstant("end", func(r *record) *int64 { return &r.end }),
+	maybeInstant("end_earliest", func(r *record) *int64 { return &r.endEarliest }),
+	reading("ifNull(time_limit_ms, 0)", plain("time_limit_ms", func(r *record) *int64 { return &r.timeLimit })),
+	maybe[uint32]("requested_gpus", func(r *record) *int64 { return &r.requestedGPUs }),
+	maybe[uint32]("requested_nodes", func(r *record) *int64 { return &r.requestedNodes }),
+	maybe[uint32]("gpus", func(r *record) *int64 { return &r.gpus }),
+	reading("toString(intent_mode)", plain("intent_mode", func(r *record) *string { return &r.mode })),
+	plain("intent_level", func(r *record) *string { return &r.level }),
+	maybe[uint32]("segment_nodes", func(r *record) *int64 { return &r.segment }),
+	plain("spread_segments", func(r *record) *bool { return &r.spread }),
+	plain("consolidate_segments", func(r *record) *bool { return &r.consolidate }),
+	plain("exclusive_domain", func(r *record) *bool { return &r.exclusive }),
+	maybe[uint32]("max_switches", func(r *record) *int64 { return &r.switches }),
+	list("nodes", "nodes", func(r *record) *[]string { return &r.nodes }, equal[string]),
+	list("node_gpus", "arrayMap(x -> ifNull(toInt32(x), -1), node_gpus)", func(r *record) *[]int32 { return &r.nodeGPUs }, equal[int32]),
+	list("node_gpu_index", "node_gpu_index", func(r *record) *[][]uint16 { return &r.gpuIndex }, slices.Equal[[]uint16]),
+	list("node_from", "arrayMap(x -> ifNull(toUnixTimestamp64Milli(x), 0), node_from)", func(r *record) *[]int64 { return &r.nodeFrom }, equal[int64]),
+	list("node_to", "arrayMap(x -> ifNull(toUnixTimestamp64Milli(x), 0), node_to)", func(r *record) *[]int64 { return &r.nodeTo }, equal[int64]),
+	plain("partial", func(r *record) *bool { return &r.partial }),
+	plain("pending_reason", func(r *record) *string { return &r.pendingReason }),
+	maybeInstant("planned_start", func(r *record) *int64 { return &r.plannedStart }),
+	list("planned_nodes", "planned_nodes", func(r *record) *[]string { return &r.plannedNodes }, equal[string]),
+	instant("observed_at", func(r *record) *int64 { return &r.observed }),
+	plain("revision", func(r *record) *uint64 { return &r.revision }),
+	plain("kafka_offset", func(r *record) *int64 { return &r.offset }),
+}
+
+var attemptColumns = columns[attemptRow]{
+	plain("cluster", func(r *attemptRow) *string { return &r.cluster }),
+	plain("job_id", func(r *attemptRow) *string { return &r.jobID }),
+	plain("attempt", func(r *attemptRow) *string { return &r.attempt }),
+	plain("number", func(r *attemptRow) *uint32 { return &r.number }),
+	plain("scheduler", func(r *attemptRow) *string { return &r.scheduler }),
+	list("components", "components", func(r *attemptRow) *[]string { return &r.components }, equal[string]),
+	plain("array_job_id", func(r *attemptRow) *string { return &r.arrayJobID }),
+	maybe[uint32]("array_task", func(r *attemptRow) *int64 { return &r.arrayTask }),
+	plain("name", func(r *attemptRow) *string { return &r.name }),
+	plain("user", func(r *attemptRow) *string { return &r.user }),
+	plain("account", func(r *attemptRow) *string { return &r.account }),
+	plain("queue", func(r *attemptRow) *string { return &r.queue }),
+	plain("qos", func(r *attemptRow) *string { return &r.qos }),
+	plain("reservation", func(r *attemptRow) *string { return &r.reservation }),
+	plain("service_class", func(r *attemptRow) *string { return &r.class }),
+	plain("probe", func(r *attemptRow) *bool { return &r.probe }),
+	plain("state", func(r *attemptRow) *string { return &r.state }),
+	plain("state_raw", func(r *attemptRow) *string { return &r.stateRaw }),
+	maybeInstant("submit", func(r *attemptRow) *int64 { return &r.submit }),
+	maybeInstant("eligible", func(r *attemptRow) *int64 { return &r.eligible }),
+	maybeInstant("start", func(r *attemptRow) *int64 { return &r.start }),
+	maybeInstant("end", func(r *attemptRow) *int64 { return &r.end }),
+	maybeInstant("end_earliest", func(r *attemptRow) *int64 { return &r.endEarliest }),
+	maybeInstant("expected_end", func(r *attemptRow) *int64 { return &r.expectedEnd }),
+	maybe[uint32]("requested_gpus", func(r *attemptRow) *int64 { return &r.requestedGPUs }),
+	maybe[uint32]("requested_nodes", func(r *attemptRow) *int64 { return &r.requestedNodes }),
+	maybe[uint32]("gpus", func(r *attemptRow) *int64 { return &r.gpus }),
+	plain("intent_mode", func(r *attemptRow) *string { return &r.mode }),
+	plain("intent_level", func(r *attemptRow) *string { return &r.level }),
+	maybe[uint32]("segment_nodes", func(r *attemptRow) *int64 { return &r.segment }),
+	plain("spread_segments", func(r *attemptRow) *bool { return &r.spread }),
+	plain("consolidate_segments", func(r *attemptRow) *bool { return &r.consolidate }),
+	plain("exclusive_domain", func(r *attemptRow) *bool { return &r.exclusive }),
+	maybe[uint32]("max_switches", func(r *attemptRow) *int64 { return &r.switches }),
+	plain("pending_reason", func(r *attemptRow) *string { return &r.pendingReason }),
+	maybeInstant("planned_start", func(r *attemptRow) *int64 { return &r.plannedStart }),
+	list("planned_nodes", "planned_nodes", func(r *attemptRow) *[]string { return &r.plannedNodes }, equal[string]),
+	list("sources", "sources", func(r *attemptRow) *[]string { return &r.sources }, equal[string]),
+	instant("observed_first", func(r *attemptRow) *int64 { return &r.observedFirst }),
+	instant("observed_last", func(r *attemptRow) *int64 { return &r.observedLast }),
+	plain("is_deleted", func(r *attemptRow) *uint8 { return &r.deleted }),
+	meta(plain("version", func(r *attemptRow) *uint64 { return &r.version })),
+}
+
+var placementColumns = columns[placementRow]{
+	plain("cluster", func(r *placementRow) *string { return &r.cluster }),
+	plain("job_id", func(r *placementRow) *string { return &r.jobID }),
+	plain("attempt", func(r *placementRow) *string { return &r.attempt }),
+	plain("seq", func(r *placementRow) *uint16 { return &r.seq }),
+	instant("valid_from", func(r *placementRow) *int64 { return &r.from }),
+	instant("valid_to", func(r *placementRow) *int64 { return &r.to }),
+	list("nodes", "nodes", func(r *placementRow) *[]string { return &r.nodes }, equal[string]),
+	nodeGPUs("node_gpus", func(r *placementRow) *[]int32 { return &r.nodeGPUs }),
+	indices("node_gpu_index", func(r *placementRow) *[][]uint16 { return &r.gpuIndex }),
+	maybe[uint32]("gpus", func(r *placementRow) *int64 { return &r.gpus }),
+	plain("gpus_basis", func(r *placementRow) *string { return &r.basis }),
+	plain("probe", func(r *placementRow) *bool { return &r.probe }),
+	maybeInstant("expected_end", func(r *placementRow) *int64 { return &r.expectedEnd }),
+	plain("is_deleted", func(r *placementRow) *uint8 { return &r.deleted }),
+	meta(plain("version", func(r *placementRow) *uint64 { return &r.version })),
+}
+
+// reading replaces the expression that reads a column.
+func reading[R any](expression string, c column[R]) column[R] {
+	c.read = expression
+	return c
+}
+
+// meta is a column that is no part of what a row says.
+func meta[R any](c column[R]) column[R] {
+	c.same = nil
+	return c
+}
+
+// nodeGPUs is Array(Nullable(UInt16)), -1 for NULL.
+func nodeGPUs[R any](name string, at func(*R) *[]int32) column[R] {
+	c := list(name, "arrayMap(x -> ifNull(toInt32(x), -1), "+name+")", at, equal[int32])
+	c.collect = func(rows []R) any {
+		out := make([][]*uint16, len(rows))
+		for i := range rows {
+			values := make([]uint16, len(*at(&rows[i])))
+			out[i] = make([]*uint16, len(values))
+			for n, v := range *at(&rows[i]) {
+				if v >= 0 {
+					values[n] = uint16(v)
+					out[i][n] = &values[n]
+				}
+			}
+		}
+		return out
+	}
+	return c
+}
+
+// indices is Array(Array(UInt16)) with an entry for each node.
+func indices[R any](name string, at func(*R) *[][]uint16) column[R] {
+	c := list(name, name, at, slices.Equal[[]uint16])
+	collect := c.collect
+	c.collect = func(rows []R) any {
+		out := collect(rows).([][][]uint16)
+		for _, nodes := range out {
+			for n := range nodes {
+				if nodes[n] == nil {
+					nodes[n] = []uint16{}
+				}
+			}
+		}
+		return out
+	}
+	return c
+}
+
+// foldAttempts folds all records of the jobs the batch names into attempts and placements, writes what changed and says
+// what of it has to be judged. A run whose key turned out to be another one is withdrawn under the old key.
+func (p *Passes) foldAttempts(ctx context.Context, b batch) (touched []attemptSpan, err error) {
+	if len(b.of(rawPlacements)) == 0 {
+		return nil, nil
+	}
+	jobs := "(cluster, job_id) IN (SELECT cluster, job_id FROM placement_events WHERE " + b.where(rawPlacements) + ")"
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"optimize_read_in_order": 1}))
+	f := &attemptsFold{p: p, ctx: ctx}
+	defer f.close()
+	if f.records, err = openCursor(ctx, p.conn, recordColumns, "SELECT "+recordColumns.reads()+" FROM placement_events WHERE "+jobs+" AND "+
+		b.seen(rawPlacements)+" ORDER BY cluster, job_id"); err != nil {
+		return nil, fmt.Errorf("fold attempts: read records: %w", err)
+	}
+	if f.attempts, err = openCursor(ctx, p.conn, attemptColumns, "SELECT "+attemptColumns.reads()+" FROM attempts WHERE "+jobs+
+		" ORDER BY cluster, job_id, attempt, version DESC LIMIT 1 BY cluster, job_id, attempt"); err != nil {
+		return nil, fmt.Errorf("fold attempts: read attempts: %w", err)
+	}
+	if f.placements, err = openCursor(ctx, p.conn, placementColumns, "SELECT "+placementColumns.reads()+" FROM placements WHERE "+jobs+
+		" ORDER BY cluster, job_id, attempt, seq, version DESC LIMIT 1 BY cluster, job_id, attempt, seq"); err != nil {
+		return nil, fmt.Errorf("fold attempts: read placements: %w", err)
+	}
+	for f.records.more {
+		if err := f.job(); err != nil {
+			return nil, fmt.Errorf("fold attempts: %w", err)
+		}
+	}
+	if err := f.flush(0); err != nil {
+		return nil, fmt.Errorf("fold attempts: %w", err)
+	}
+	return f.touched, nil
+}
+
+// attemptsFold walks records, known attempts and known placements in step, job by job.
+type attemptsFold struct {
+	p             *Passes
+	ctx           context.Context
+	records       *cursor[record]
+	attempts      *cursor[attemptRow]
+	placements    *cursor[placementRow]
+	newAttempts   []attemptRow
+	newPlacements []placementRow
+	touched       []attemptSpan
+}
+
+func (f *attemptsFold) close() {
+	if f.records != nil && f.records.rows != nil {
+		f.records.close()
+	}
+	if f.attempts != nil && f.attempts.rows != nil {
+		f.attempts.close()
+	}
+	if f.placements != nil && f.placements.rows != nil {
+		f.placements.close()
+	}
+}
+
+func (f *attemptsFold) job() error {
+	cluster, job := f.records.next.cluster, f.records.next.jobID
+	records, err := f.records.take(func(r *record) bool { return r.jobID == job && r.cluster == cluster })
+	if err != nil {
+		return fmt.Errorf("read records: %w", err)
+	}
+	known, err := f.attempts.take(func(r *attemptRow) bool { return r.jobID == job && r.cluster == cluster })
+	if err != nil {
+		return fmt.Errorf("read attempts: %w", err)
+	}
+	held, err := f.placements.take(func(r *placementRow) bool { return r.jobID == job && r.cluster == cluster })
+	if err != nil {
+		return fmt.Errorf("read placements: %w", err)
+	}
+	folded := foldJob(records)
+	for reason, n := range folded.clamped {
+		f.p.m.clamped.WithLabelValues(reason).Add(float64(n))
+	}
+	f.compare(folded, known, held)
+	return f.flush(flushRows)
+}
+
+// compare keeps what differs from what is known, and tombstones of what is known and holds no longer.
+func (f *attemptsFold) compare(folded foldedJob, known []attemptRow, held []placementRow) {
+	asked := map[string]bool{} // attempts for which something else is asked than before
+	for _, a := range folded.attempts {
+		i := slices.IndexFunc(known, func(k attemptRow) bool { return k.attempt == a.attempt })
+		if i >= 0 && attemptColumns.same(&a, &known[i]) {
+			continue
+		}
+		if i < 0 || known[i].deleted == 1 || !sameAsked(&a, &known[i]) {
+			asked[a.attempt] = true
+		}
+		a.version = f.p.version
+		f.newAttempts = append(f.newAttempts, a)
+	}
+	for _, k := range known {
+		if k.deleted == 0 && !slices.ContainsFunc(folded.attempts, func(a attemptRow) bool { return a.attempt == k.attempt }) {
+			k.version, k.deleted = f.p.version, 1
+			f.newAttempts = append(f.newAttempts, k)
+		}
+	}
+	touch := func(r *placementRow, from, to int64) {
+		f.touched = append(f.touched, attemptSpan{placementKey{r.cluster, r.jobID, r.attempt, r.seq, r.from}, [2]int64{from, to}})
+	}
+	for _, r := range folded.placements {
+		i := slices.IndexFunc(held, func(k placementRow) bool { return k.attempt == r.attempt && k.seq == r.seq })
+		if i >= 0 && placementColumns.same(&r, &held[i]) {
+			if asked[r.attempt] {
+				touch(&r, 0, 0)
+			}
+			continue
+		}
+		switch {
+		case i < 0 || held[i].deleted == 1:
+			touch(&r, r.from, r.to)
+		default:
+			from, to := changedHolding(&held[i], &r)
+			touch(&r, from, to)
+		}
+		r.version = f.p.version
+		f.newPlacements = append(f.newPlacements, r)
+	}
+	for _, k := range held {
+		gone := !slices.ContainsFunc(folded.placements, func(r placementRow) bool { return k.attempt == r.attempt && k.seq == r.seq })
+		if k.deleted == 0 && gone {
+			touch(&k, k.from, k.to)
+			k.version, k.deleted = f.p.version, 1
+			f.newPlacements = append(f.newPlacements, k)
+		}
+	}
+}
+
+// sameAsked reports whether all of an attempt that a verdict depends on is the same.
+func sameAsked(a, b *attemptRow) bool {
+	return a.gpus == b.gpus && a.mode == b.mode && a.level == b.level && a.segment == b.segment && a.spread == b.spread &&
+		a.consolidate == b.consolidate && a.exclusive == b.exclusive && a.switches == b.switches
+}
+
+// changedHolding is the time over which a holds other GPUs than b, or is expected to end at another time.
+func changedHolding(a, b *placementRow) (from, to int64) {
+	if !slices.Equal(a.nodes, b.nodes) || !slices.Equal(a.nodeGPUs, b.nodeGPUs) || a.probe != b.probe || a.expectedEnd != b.expectedEnd ||
+		a.from != b.from && a.to != b.to {
+		return min(a.from, b.from), max(a.to, b.to)
+	}
+	if a.from != b.from {
+		return min(a.from, b.from), max(a.from, b.from)
+	}
+	return min(a.to, b.to), max(a.to, b.to)
+}
+
+// flush writes what has gathered when it is at least so many rows.
+func (f *attemptsFold) flush(atLeast int) error {
+	if max(len(f.newAttempts), len(f.newPlacements)) < max(atLeast, 1) {
+		return nil
+	}
+	if err := attemptColumns.insert(f.ctx, f.p.conn, "attempts", f.newAttempts); err != nil {
+		return err
+	}
+	if err := placementColumns.insert(f.ctx, f.p.conn, "placements", f.newPlacements); err != nil {
+		return err
+	}
+	f.newAttempts, f.newPlacements = f.newAttempts[:0], f.newPlacements[:0]
+	return nil
+}
+
+// heldSpans are the times over which the GPUs held in a cluster changed.
+func heldSpans(touched []attemptSpan) []clusterSpan {
+	var out []clusterSpan
+	for _, t := range touched {
+		if t.held[1] > t.held[0] {
+			out = append(out, clusterSpan{t.cluster, moment(t.held[0]), moment(t.held[1])})
+		}
+	}
+	return mergeSpans(out)
+}
+
+func compareKeys(a, b placementKey) int {
+	return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.from, b.from), cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.seq, b.seq))
+}

@@ -1,0 +1,336 @@
+package pass
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"go.opentelemetry.io/otel/codes"
+)
+
+// Run passes until ctx ends, and then returns nil. A pass that fails is tried again after a pause: every step may be
+// repeated, and progress is written last.
+func (p *Passes) Run(ctx context.Context) error {
+	pause := p.cfg.RetryMin
+	for ctx.Err() == nil {
+		wait := p.cfg.Interval
+		_, err := p.Once(ctx)
+		switch {
+		case err == nil:
+			pause = p.cfg.RetryMin
+		case ctx.Err() != nil:
+			return nil
+		default:
+			p.log.Error("pass failed, trying again", "in", pause, "error", err)
+			wait, pause = pause, min(2*pause, p.cfg.RetryMax)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+	return nil
+}
+
+// Once judges all that was loaded and is not judged yet, in as many batches as that takes.
+func (p *Passes) Once(ctx context.Context) (Stats, error) {
+	begun := time.Now()
+	var total Stats
+	for {
+		s, more, err := p.once(ctx)
+		total.Rows += s.Rows
+		total.Touched += s.Touched
+		total.Judged += s.Judged
+		if err != nil {
+			p.state.unclean, p.state.seen = true, ""
+			clear(p.state.clusters) // what it would have made stale is not known
+			if ctx.Err() == nil {
+				p.m.passes.WithLabelValues("error").Inc()
+			}
+			return total, fmt.Errorf("pass: %w", err)
+		}
+		if !more {
+			total.Took = time.Since(begun)
+			return total, nil
+		}
+	}
+}
+
+func (p *Passes) once(ctx context.Context) (s Stats, more bool, err error) {
+	if err := p.load(ctx); err != nil {
+		return s, false, err
+	}
+	seen, err := p.look(ctx)
+	if err != nil {
+		return s, false, err
+	}
+	if seen == p.state.seen && !p.state.unclean {
+		return s, false, p.gauges(ctx)
+	}
+	ctx, span := p.tracer.Start(ctx, "enrich.pass")
+	defer func() {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}()
+	b, whole, err := p.batch(ctx)
+	if err != nil {
+		return s, false, err
+	}
+	if len(b) == 0 && !p.state.unclean {
+		p.state.seen = seen
+		return s, false, p.gauges(ctx)
+	}
+	if s, err = p.handle(ctx, b); err != nil {
+		return s, false, err
+	}
+	if whole {
+		p.state.seen = seen
+		p.m.oldest.Store(0)
+	}
+	p.m.passes.WithLabelValues("ok").Inc()
+	return s, !whole, p.gauges(ctx)
+}
+
+// handle does one batch: fold, judge, capacity, progress.
+func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
+	if err := p.beginPass(ctx); err != nil {
+		return s, err
+	}
+	step := func(name string, do func(context.Context) error) error {
+		ctx, span := p.tracer.Start(ctx, "enrich."+name)
+		defer span.End()
+		begun := time.Now()
+		err := do(ctx)
+		p.m.seconds.WithLabelValues(name).Observe(time.Since(begun).Seconds())
+		return err
+	}
+	var members, nodes []nodeSpan
+	var touched []attemptSpan
+	if err := step("membership", func(ctx context.Context) (err error) { members, err = p.foldMembership(ctx, b); return }); err != nil {
+		return s, err
+	}
+	if err := step("nodes", func(ctx context.Context) (err error) { nodes, err = p.foldNodes(ctx, b); return }); err != nil {
+		return s, err
+	}
+	if err := step("attempts", func(ctx context.Context) (err error) { touched, err = p.foldAttempts(ctx, b); return }); err != nil {
+		return s, err
+	}
+	membership, offers, held := clustersOf(members), clustersOf(nodes), heldSpans(touched)
+	var keys []placementKey
+	for _, t := range touched {
+		keys = append(keys, t.placementKey)
+	}
+	if p.state.unclean {
+		err := step("recover", func(ctx context.Context) error {
+			left, err := p.leftovers(ctx)
+			if err != nil {
+				return err
+			}
+			membership, offers, held = append(membership, left.membership...), append(offers, left.offers...), append(held, left.held...)
+			keys = append(keys, left.keys...)
+			return nil
+		})
+		if err != nil {
+			return s, err
+		}
+	}
+	clusters := map[string]bool{} // true: what is known of it may have changed
+	for _, k := range keys {
+		clusters[k.cluster] = clusters[k.cluster] || p.state.clusters[k.cluster].usualGPUs < 0
+	}
+	for _, list := range [][]clusterSpan{membership, offers} {
+		for _, c := range list {
+			clusters[c.Cluster] = true
+		}
+	}
+	for _, c := range held {
+		clusters[c.Cluster] = clusters[c.Cluster] || p.heldTellsUsual(c.Cluster)
+	}
+	err = step("affected", func(ctx context.Context) error {
+		more, err := p.know(ctx, clusters)
+		if err != nil {
+			return err
+		}
+		keys = append(keys, more...)
+		for cluster := range clusters {
+			more, err := p.affected(ctx, cluster, spansOf(membership, cluster), spansOf(offers, cluster), spansOf(held, cluster))
+			if err != nil {
+				return err
+			}
+			keys = append(keys, more...)
+		}
+		return nil
+	})
+	if err != nil {
+		return s, err
+	}
+	s.Touched = len(keys)
+	if err := step("judge", func(ctx context.Context) (err error) { s.Judged, err = p.judge(ctx, keys); return }); err != nil {
+		return s, err
+	}
+	if err := step("capacity", func(ctx context.Context) error {
+		return p.foldCapacity(ctx, append(append(membership, offers...), held...))
+	}); err != nil {
+		return s, err
+	}
+	if err := step("progress", func(ctx context.Context) error { return p.finish(ctx, b) }); err != nil {
+		return s, err
+	}
+	for _, r := range b {
+		p.m.rows.WithLabelValues(r.Table).Add(float64(r.To - r.From))
+		s.Rows += int(r.To - r.From)
+	}
+	p.state.gaugesDue = p.state.gaugesDue || s.Judged > 0
+	return s, nil
+}
+
+// heldTellsUsual reports whether the usual number of GPUs of a cluster comes from what jobs hold.
+func (p *Passes) heldTellsUsual(cluster string) bool {
+	return p.state.clusters[cluster].fromHeld
+}
+
+func clustersOf(spans []nodeSpan) []clusterSpan {
+	var out []clusterSpan
+	for _, s := range spans {
+		out = append(out, clusterSpan{s.Cluster, s.From, s.To})
+	}
+	return mergeSpans(out)
+}
+
+// leftovers is what a pass that did not finish has written: its rows are newer than the last one that did. Nobody knows
+// what they replaced, so all of their time counts as changed.
+type leftovers struct {
+	membership, offers, held []clusterSpan
+	keys                     []placementKey
+}
+
+func (p *Passes) leftovers(ctx context.Context) (leftovers, error) {
+	var l leftovers
+	since := p.with(ctx, clickhouse.Parameters{"since": fmt.Sprint(p.state.watermark), "version": fmt.Sprint(p.version)})
+	for _, of := range []struct {
+		table string
+		to    *[]clusterSpan
+	}{{"membership", &l.membership}, {"node_states", &l.offers}, {"placements", &l.held}} {
+		rows, err := p.conn.Query(since, "SELECT cluster, valid_from, valid_to FROM "+of.table+
+			" WHERE version > {since:UInt64} AND version < {version:UInt64}")
+		if err != nil {
+			return l, fmt.Errorf("find what an unfinished pass left in %s: %w", of.table, err)
+		}
+		for rows.Next() {
+			var s clusterSpan
+			if err := rows.Scan(&s.Cluster, &s.From, &s.To); err != nil {
+				return l, errors.Join(fmt.Errorf("find what an unfinished pass left in %s: %w", of.table, err), rows.Close())
+			}
+			*of.to = append(*of.to, s)
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return l, fmt.Errorf("find what an unfinished pass left in %s: %w", of.table, err)
+		}
+		*of.to = mergeSpans(*of.to)
+	}
+	var err error
+	if l.keys, err = p.keys(since, `WITH named AS
+		(
+			SELECT cluster, job_id, attempt FROM placements WHERE version > {since:UInt64} AND version < {version:UInt64}
+			UNION DISTINCT
+			SELECT cluster, job_id, attempt FROM attempts WHERE version > {since:UInt64} AND version < {version:UInt64}
+		)
+		SELECT cluster, job_id, attempt, seq, toUnixTimestamp64Milli(valid_from) FROM placements
+		WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM named) AND (cluster, job_id, attempt) IN (SELECT * FROM named)
+		ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq`); err != nil {
+		return l, err
+	}
+	// Verdicts that were written and perhaps not sent out.
+	_, err = p.report(since, clickhouse.Parameters{"since": fmt.Sprint(p.state.watermark), "version": fmt.Sprint(p.version)}, "version > {since:UInt64} AND version < {version:UInt64}")
+	return l, err
+}
+
+// Rejudge judges again all placements that began in [from, to), by what is known now. Verdicts that come out as before
+// are not written again.
+func (p *Passes) Rejudge(ctx context.Context, from, to time.Time) (Stats, error) {
+	begun := time.Now()
+	s, err := p.rejudge(ctx, from, to)
+	s.Took = time.Since(begun)
+	if err != nil {
+		p.state.unclean = true
+		return s, fmt.Errorf("judge again: %w", err)
+	}
+	return s, nil
+}
+
+func (p *Passes) rejudge(ctx context.Context, from, to time.Time) (s Stats, err error) {
+	if _, err := p.Once(ctx); err != nil { // what is not judged yet, or left by a pass that did not finish, comes first
+		return s, err
+	}
+	if err := p.beginPass(ctx); err != nil {
+		return s, err
+	}
+	keys, err := p.keys(ctx, fmt.Sprintf(`SELECT cluster, job_id, attempt, seq, toUnixTimestamp64Milli(argMax(valid_from, version)) FROM placements
+		WHERE valid_from >= %s AND valid_from < %s GROUP BY cluster, job_id, attempt, seq`, at64(from.UnixMilli()), at64(to.UnixMilli())))
+	if err != nil {
+		return s, err
+	}
+	clusters := map[string]bool{}
+	for _, k := range keys {
+		clusters[k.cluster] = true
+	}
+	more, err := p.know(ctx, clusters)
+	if err != nil {
+		return s, err
+	}
+	keys = append(keys, more...)
+	s.Touched = len(keys)
+	if s.Judged, err = p.judge(ctx, keys); err != nil {
+		return s, err
+	}
+	p.state.gaugesDue = true
+	return s, p.finish(ctx, nil)
+}
+
+// gaugesEvery is how often the gauges of running spills are read at most.
+const gaugesEvery = 2 * time.Second
+
+// excessJobs bounds the jobs that spillway_job_excess_domains names.
+const excessJobs = 50
+
+// gauges reads the running spills when verdicts have changed.
+func (p *Passes) gauges(ctx context.Context) error {
+	if !p.state.gaugesDue || p.now().Sub(p.state.gaugesSince) < gaugesEvery {
+		return nil
+	}
+	rows, err := p.conn.Query(ctx, `WITH running AS (SELECT cluster, job_id, attempt, seq FROM verdicts WHERE valid_to = toDateTime64('2200-01-01', 3, 'UTC') AND outcome = 'spill')
+		SELECT v.cluster, a.service_class, v.cause, v.job_id, ifNull(v.excess_domains, 0)
+		FROM (SELECT * FROM verdicts WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM running) AND (cluster, job_id, attempt, seq) IN (SELECT * FROM running)
+			ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq) AS v
+		LEFT JOIN (SELECT cluster, job_id, attempt, service_class FROM attempts WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM running)
+			ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt) AS a ON v.cluster = a.cluster AND v.job_id = a.job_id AND v.attempt = a.attempt
+		WHERE NOT v.is_deleted AND v.outcome = 'spill' AND v.valid_to = toDateTime64('2200-01-01', 3, 'UTC')
+		ORDER BY v.excess_domains DESC, v.cluster, v.job_id`)
+	if err != nil {
+		return fmt.Errorf("read running spills: %w", err)
+	}
+	defer rows.Close()
+	p.m.spilled.Reset()
+	p.m.excess.Reset()
+	for named := 0; rows.Next(); {
+		var cluster, class, cause, job string
+		var excess int32
+		if err := rows.Scan(&cluster, &class, &cause, &job, &excess); err != nil {
+			return fmt.Errorf("read running spills: %w", err)
+		}
+		p.m.spilled.WithLabelValues(cluster, class, cause).Inc()
+		if excess > 0 && named < excessJobs {
+			p.m.excess.WithLabelValues(cluster, job).Set(float64(excess))
+			named++
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read running spills: %w", err)
+	}
+	p.state.gaugesDue, p.state.gaugesSince = false, p.now()
+	return nil
+}
