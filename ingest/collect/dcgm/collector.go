@@ -1,0 +1,68 @@
+package dcgm
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/ingest/collect/scrape"
+)
+
+// Name is the collector's name in configuration, metrics and source records.
+const Name = "dcgm"
+
+// Deps are what a collector works with. All may be left out.
+type Deps struct {
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
+	Resolver   *net.Resolver
+}
+
+// Collector scrapes dcgm-exporters.
+type Collector struct {
+	cfg     Config
+	metrics *collect.Metrics
+	history *history
+	fields  map[string]*field
+	labels  map[string]labelRole
+	pool    *scrape.Pool
+}
+
+// New makes a collector and starts nothing. The error says what is wrong with the configuration.
+func New(cfg Config, deps Deps) (*Collector, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	c := &Collector{cfg: cfg, history: newHistory(), labels: labelTable(cfg.Labels)}
+	var err error
+	if c.fields, err = byName(cfg.Names); err != nil {
+		return nil, err
+	}
+	if deps.Registerer != nil {
+		c.metrics = collect.NewMetrics(deps.Registerer, Name, deps.Now)
+	}
+	c.pool, err = scrape.NewPool(cfg.Config, scrape.Deps{
+		Name: Name, NewReader: func() scrape.Reader { return c.newReader() },
+		Log: deps.Log, Metrics: c.metrics, Now: deps.Now, Resolver: deps.Resolver,
+	})
+	return c, err
+}
+
+func (c *Collector) newReader() *reader {
+	return &reader{c: c, text: scrape.NewText(), rows: newRows(c.fields, c.labels)}
+}
+
+// Name implements collect.Collector.
+func (c *Collector) Name() string { return Name }
+
+// Run implements collect.Collector. A target that fails leaves what was read of its node before as it was, and is asked
+// again in its next slot.
+func (c *Collector) Run(ctx context.Context, out collect.Emitter) error { return c.pool.Run(ctx, out) }
