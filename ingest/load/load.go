@@ -199,7 +199,7 @@ func (w *worker) load(ctx context.Context) (stored bool, err error) {
 	}
 	reader := kafka.NewReader(kafka.ReaderConfig{
 		Brokers: w.deps.Kafka.Brokers, Dialer: w.deps.Kafka.Dialer(), Topic: w.stream.topic, Partition: int(w.stream.partition),
-		MinBytes: 1, MaxBytes: 8 << 20, MaxWait: 5 * time.Second, QueueCapacity: 1000, ReadBackoffMin: 20 * time.Millisecond,
+		MinBytes: 1, MaxBytes: 8 << 20, MaxWait: time.Second, QueueCapacity: 1000, ReadBackoffMin: 20 * time.Millisecond,
 		// The default jumps to the first offset without a word.
 		OffsetOutOfRangeError: true,
 	})

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-io/spillway/internal/config"
+)
+
+func checkCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "check", Short: "Check the configuration and build every stage without starting one", Args: cobra.NoArgs,
+	}
+	settings := configFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := settings()
+		if err != nil {
+			return err
+		}
+		deps := collectorDeps{log: slog.New(slog.DiscardHandler), registry: prometheus.NewRegistry()}
+		for _, name := range s.Collect.Sources {
+			if _, err := collectors()[name].build(s, deps); err != nil {
+				return &exitError{exitUsage, err}
+			}
+		}
+		w := cmd.OutOrStdout()
+		for _, warning := range s.Warnings() {
+			fmt.Fprintln(w, "warning:", warning)
+		}
+		fmt.Fprintln(w, "the configuration is good")
+		return nil
+	}
+	return cmd
+}
+
+func configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "config", Short: "Print the configuration in force, defaults included", Args: cobra.NoArgs,
+	}
+	settings := configFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := settings()
+		if err != nil {
+			return err
+		}
+		text, err := config.Dump(s)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+		return err
+	}
+	return cmd
+}

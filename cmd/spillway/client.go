@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// client asks a running service over its HTTP API, as any other caller would.
+type client struct {
+	base, tokenFile string
+	output          string
+	cluster         string
+}
+
+// asking adds the flags every question has.
+func asking(cmd *cobra.Command) *client {
+	c := &client{}
+	f := cmd.Flags()
+	base := os.Getenv("SPILLWAY_URL")
+	if base == "" {
+		base = "http://127.0.0.1:8470"
+	}
+	f.StringVar(&c.base, "api", base, "address of the service (or SPILLWAY_URL)")
+	f.StringVar(&c.tokenFile, "token-file", os.Getenv("SPILLWAY_TOKEN_FILE"), "file with the service's token (or SPILLWAY_TOKEN_FILE)")
+	f.StringVar(&c.cluster, "cluster", "", "only this cluster")
+	outputFlag(cmd, &c.output)
+	return c
+}
+
+func outputFlag(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVarP(output, "output", "o", "table", "table or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// The largest answer a command reads.
+const maxAnswer = 64 << 20
+
+// get asks one question and decodes its answer.
+func (c *client) get(ctx context.Context, path string, query url.Values, into any) error {
+	if c.output != "table" && c.output != "json" {
+		return usageError("output %q: write table or json", c.output)
+	}
+	if c.cluster != "" {
+		query.Set("cluster", c.cluster)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.base, "/")+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return usageError("api address %q: %w", c.base, err)
+	}
+	if c.tokenFile != "" {
+		token, err := os.ReadFile(c.tokenFile)
+		if err != nil {
+			return fmt.Errorf("read the token: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return &exitError{exitUnreachable, fmt.Errorf("ask %s: %w: is `spillway up` running there? --api names another address", c.base, err)}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read the answer of %s: %w", c.base, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return refusal(c.base, resp, body)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("the answer of %s is not one of this version's: %w", c.base, err)
+	}
+	return nil
+}
+
+// refusal turns a problem+json answer into an error with the exit code that fits.
+func refusal(base string, resp *http.Response, body []byte) error {
+	var problem struct{ Detail, Title string }
+	if err := json.Unmarshal(body, &problem); err != nil || problem.Detail == "" {
+		problem.Detail = fmt.Sprintf("%s answered %s", base, resp.Status)
+	}
+	err := errors.New(problem.Detail)
+	switch resp.StatusCode {
+	case http.StatusNotFound:
+		return &exitError{exitNotFound, err}
+	case http.StatusUnprocessableEntity, http.StatusBadRequest, http.StatusConflict, http.StatusUnauthorized:
+		return &exitError{exitUsage, err}
+	}
+	return err
+}
+
+// printJSON writes an answer as the API gave it, indented.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

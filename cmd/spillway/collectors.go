@@ -1,0 +1,59 @@
+package main
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/ingest/collect/simulate"
+	"github.com/spillway-io/spillway/ingest/collect/slurm"
+	"github.com/spillway-io/spillway/ingest/collect/topology"
+	"github.com/spillway-io/spillway/internal/engine"
+)
+
+// collectorDeps is what the process gives its collectors.
+type collectorDeps struct {
+	log      *slog.Logger
+	registry prometheus.Registerer
+	kafka    engine.Kafka
+}
+
+// collector says how one source is checked and built.
+type collector struct {
+	validate func(*settings) error
+	build    func(*settings, collectorDeps) (collect.Collector, error)
+}
+
+// collectors is the one list of what is compiled in.
+func collectors() map[string]collector {
+	return map[string]collector{
+		"slurm": {
+			validate: func(s *settings) error { return s.Collect.Slurm.Check() },
+			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
+				deps := slurm.Deps{Log: d.log, Metrics: collect.NewMetrics(d.registry, "slurm", time.Now)}
+				if topics := s.Collect.Slurm.JobComp; topics.StartTopic != "" {
+					deps.Messages = newJobcompMessages(d.kafka, s.Load.Group+"-jobcomp", topics.StartTopic, topics.FinishTopic)
+				}
+				return slurm.New(s.Collect.Slurm, deps)
+			},
+		},
+		"topology": {
+			validate: func(s *settings) error { return s.Collect.Topology.Validate() },
+			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
+				return topology.New(s.Collect.Topology, topology.Deps{Log: d.log, Registerer: d.registry})
+			},
+		},
+		"simulate": {
+			validate: func(s *settings) error { return s.Collect.Simulate.Validate() },
+			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
+				return simulate.New(s.Collect.Simulate, simulate.Deps{Log: d.log})
+			},
+		},
+	}
+}
+
+func collectorNames() []string { return slices.Sorted(maps.Keys(collectors())) }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-io/spillway/query/read"
+)
+
+func demoCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "demo", Short: "Run all stages with a simulated NVL72 fleet whose jobs spill", Args: cobra.NoArgs,
+		Long: "Run all stages on this machine with a simulated fleet of NVL72 racks, half of them placed without regard\n" +
+			"to racks. It prints the first spills and goes on until Ctrl-C; the next start resumes.",
+	}
+	settings := configFlag(cmd)
+	racks := cmd.Flags().Int("racks", 16, "racks of 18 nodes x 4 GPUs")
+	speed := cmd.Flags().Float64("speed", 0, "seconds of the fleet's life a second; 0 = as configured")
+	dataDir := cmd.Flags().String("data-dir", "", "where the demo keeps its data; empty = var/demo")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := settings()
+		if err != nil {
+			return err
+		}
+		s.Collect.Sources = []string{"simulate"}
+		fleet := &s.Collect.Simulate
+		if *speed > 0 {
+			fleet.Speed = *speed
+		}
+		if cmd.Flags().Changed("racks") {
+			for i := range fleet.Clusters {
+				fleet.Clusters[i].Racks = *racks
+			}
+		}
+		s.Engine.DataDir = "var/demo"
+		if *dataDir != "" {
+			s.Engine.DataDir = *dataDir
+		}
+		fleet.DataDir = filepath.Join(s.Engine.DataDir, "fleet")
+		if err := s.Validate(); err != nil {
+			return &exitError{exitUsage, err}
+		}
+		s.Telemetry.LogLevel = "warn"
+		log, err := logger(s, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		w := cmd.OutOrStdout()
+		fmt.Fprintf(w, "starting ClickHouse, Kafka and all stages in %s ...\n", s.Engine.DataDir)
+		f, err := open(cmd.Context(), s, stages{collect: true, load: true, enrich: true, serve: true}, false, log)
+		if err != nil {
+			return err
+		}
+		defer f.close()
+		fmt.Fprintf(w, "ready: http://%s (Ctrl-C ends it; the next start resumes)\n\n", f.server.Addr())
+		tour := newTour(f, w)
+		f.parts = append(f.parts, named{"tour", tour.run})
+		if err := f.run(cmd.Context()); err != nil {
+			return err
+		}
+		fmt.Fprintln(w, "\nended; `spillway demo` resumes where it was")
+		return nil
+	}
+	return cmd
+}
+
+// tour shows a newcomer what the flow finds as it finds it.
+type tour struct {
+	reader *read.Reader
+	links  read.Links
+	base   string
+	w      io.Writer
+}
+
+func newTour(f *flow, w io.Writer) *tour {
+	return &tour{reader: f.reader, links: f.settings.API.Links, base: "http://" + f.server.Addr(), w: w}
+}
+
+// The tour prints at most this many spills and then leaves the terminal alone.
+const tourSpills = 5
+
+func (t *tour) run(ctx context.Context) error {
+	shown := map[string]bool{}
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for len(shown) < tourSpills {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := time.Now()
+		page, err := t.reader.Spills(ctx, read.SpillFilter{Running: true, Since: now.Add(-time.Hour), Until: now, BySeverity: true, Limit: 20})
+		if err != nil {
+			continue // the log tells; the next tick asks again
+		}
+		for _, s := range page.Spills {
+			key := fmt.Sprint(s.Cluster, "/", s.JobID, "/", s.Attempt)
+			if shown[key] || len(shown) >= tourSpills {
+				continue
+			}
+			shown[key] = true
+			if len(shown) == 1 {
+				t.first(ctx, s)
+				continue
+			}
+			fmt.Fprintf(t.w, "%s job %s: %s GPUs as %s over %s domains, %s would do: %s\n", now.Format("15:04:05"), s.JobID,
+				cellUint(s.Verdict.GPUs), cellShape(s.Verdict.Shape), cellUint(s.Verdict.DomainsUsed), cellUint(s.Verdict.DomainsMin), causeWord(s))
+		}
+	}
+	fmt.Fprintf(t.w, "\nnow ask it yourself, in another terminal:\n"+
+		"  spillway spills --running\n  spillway explain JOB\n  spillway slots --gpus 64\n  spillway domains\n  curl %s/v1/status\n", t.base)
+	<-ctx.Done()
+	return nil
+}
+
+// first explains one spill in full.
+func (t *tour) first(ctx context.Context, s read.Spill) {
+	job, err := t.reader.Job(ctx, s.Cluster, s.JobID)
+	if err != nil {
+		return
+	}
+	a, err := job.Pick(int32(s.Attempt))
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(t.w, "the first spill, as `spillway explain %s` tells it:\n  %s\n\n", s.JobID,
+		strings.Join(read.Explain(job, a, t.links).Lines, "\n  "))
+}
+
+func causeWord(s read.Spill) string {
+	if s.Verdict.Cause == nil {
+		return "cause not known"
+	}
+	return *s.Verdict.Cause
+}

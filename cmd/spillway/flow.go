@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/spillway-io/spillway/enrich/pass"
+	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/ingest/kafka"
+	"github.com/spillway-io/spillway/ingest/load"
+	"github.com/spillway-io/spillway/internal/chconn"
+	"github.com/spillway-io/spillway/internal/engine"
+	"github.com/spillway-io/spillway/internal/service"
+	"github.com/spillway-io/spillway/internal/telemetry"
+	"github.com/spillway-io/spillway/query/api"
+	"github.com/spillway-io/spillway/query/read"
+	"github.com/spillway-io/spillway/schemas/clickhouse"
+)
+
+// stages says which parts of the flow a process runs.
+type stages struct{ collect, load, enrich, serve bool }
+
+// flow is one process: the engines and the stages it runs, wired by hand in the order of the flow.
+type flow struct {
+	settings *settings
+	log      *slog.Logger
+	tel      *telemetry.Telemetry
+	engines  *engine.Engines
+	conn     driver.Conn
+	producer *kafka.Producer
+	passes   *pass.Passes
+	reader   *read.Reader
+	server   *api.Server
+	parts    []service.Component
+}
+
+// open starts or reaches the engines, brings the database up to date and builds the stages; nothing runs yet. Whoever
+// calls it calls close.
+func open(ctx context.Context, s *settings, run stages, throwaway bool, log *slog.Logger) (_ *flow, err error) {
+	f := &flow{settings: s, log: log}
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	if f.tel, err = telemetry.New(s.Telemetry, "spillway", version); err != nil {
+		return nil, err
+	}
+	// A process that neither loads, enriches nor answers has no use for ClickHouse, and one that only answers none for Kafka.
+	engines := s.Engine
+	if !run.load && !run.enrich && !run.serve {
+		engines.ClickHouse.Mode = engine.ModeNone
+	}
+	if !run.collect && !run.load && !run.enrich {
+		engines.Kafka.Mode = engine.ModeNone
+	}
+	start := engine.Start
+	if throwaway {
+		start = engine.StartThrowaway
+	}
+	if f.engines, err = start(ctx, engines, log); err != nil {
+		return nil, err
+	}
+	if engines.ClickHouse.Mode != engine.ModeNone {
+		if err := f.openStore(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if engines.Kafka.Mode != engine.ModeNone {
+		if err := kafka.EnsureTopics(ctx, f.engines.Kafka, s.Topics); err != nil {
+			return nil, err
+		}
+		f.producer = kafka.NewProducer(f.engines.Kafka, kafka.Deps{
+			Log: log, Registry: f.tel.Registry, Tracer: f.tel.Tracer("ingest/kafka"), Now: time.Now,
+		})
+	}
+	return f, f.build(run)
+}
+
+func (f *flow) openStore(ctx context.Context) error {
+	owner := f.engines.ClickHouse.Owner
+	// The database may not exist yet, so the steps are run from outside of it.
+	outside, err := chconn.Open(owner.With(""))
+	if err != nil {
+		return err
+	}
+	defer outside.Close()
+	if err := chconn.WaitReady(ctx, outside); err != nil {
+		return err
+	}
+	err = clickhouse.Migrate(ctx, outside, clickhouse.Options{
+		Database: owner.Database, Cluster: f.engines.ClickHouse.Cluster,
+		Progress: func(s clickhouse.Step) { f.log.Debug("applying a schema step", "step", s.Name) },
+	})
+	if err != nil {
+		return err
+	}
+	f.conn, err = chconn.Open(owner)
+	return err
+}
+
+func (f *flow) build(run stages) error {
+	s := f.settings
+	if run.serve {
+		f.reader = read.New(f.conn, time.Now)
+		server, err := api.New(s.API, api.Deps{
+			Reader: f.reader, Ping: f.conn.Ping, Log: f.log, Registry: f.tel.Registry, Now: time.Now, Version: version,
+		})
+		if err != nil {
+			return err
+		}
+		// Bound before anything runs, so that a port in use ends the start at once.
+		if err := server.Listen(); err != nil {
+			return err
+		}
+		f.server = server
+		f.parts = append(f.parts, server)
+	}
+	if run.enrich {
+		passes, err := pass.New(s.Enrich, pass.Deps{
+			Conn: f.conn, Now: time.Now, Log: f.log, Registry: f.tel.Registry, Tracer: f.tel.Tracer("enrich/pass"), Emit: f.producer.Emit,
+		})
+		if err != nil {
+			return err
+		}
+		f.passes = passes
+		f.parts = append(f.parts, named{"enrich", passes.Run})
+	}
+	if run.load {
+		loader, err := load.New(s.Load, load.Deps{
+			Kafka: f.engines.Kafka, ClickHouse: f.engines.ClickHouse.Owner, DeadLetter: f.producer.Emit, Log: f.log,
+			Registry: f.tel.Registry, Tracer: f.tel.Tracer("ingest/load"), Now: time.Now,
+		})
+		if err != nil {
+			return err
+		}
+		f.parts = append(f.parts, loader)
+	}
+	if run.collect {
+		for _, name := range s.Collect.Sources {
+			c, err := collectors()[name].build(s, collectorDeps{log: f.log, registry: f.tel.Registry, kafka: f.engines.Kafka})
+			if err != nil {
+				return err
+			}
+			f.parts = append(f.parts, collecting{c, f.producer})
+		}
+	}
+	return nil
+}
+
+// run runs the stages until ctx ends or an engine dies.
+func (f *flow) run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case err := <-f.engines.Dead():
+			stop(fmt.Errorf("%w: %w", errEngineDied, err))
+		case <-ctx.Done():
+		}
+	}()
+	err := service.Run(ctx, f.log, f.parts...)
+	if cause := context.Cause(ctx); errors.Is(cause, errEngineDied) {
+		return cause
+	}
+	return err
+}
+
+var errEngineDied = errors.New("an engine ended unasked; start again, the data is kept")
+
+// close stops what open started, last first.
+func (f *flow) close() {
+	stop := func(what string, fn func() error) {
+		if err := fn(); err != nil {
+			f.log.Error("stopping failed", "what", what, "error", err)
+		}
+	}
+	if f.producer != nil {
+		stop("producer", f.producer.Close)
+	}
+	if f.conn != nil {
+		stop("connection", f.conn.Close)
+	}
+	if f.engines != nil {
+		stop("engines", f.engines.Stop)
+	}
+	if f.tel != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		stop("telemetry", func() error { return f.tel.Shutdown(ctx) })
+	}
+}
+
+// named is a component of one function.
+type named struct {
+	name string
+	fn   func(context.Context) error
+}
+
+func (n named) Name() string                  { return n.name }
+func (n named) Run(ctx context.Context) error { return n.fn(ctx) }
+
+// collecting runs one collector into Kafka.
+type collecting struct {
+	collect.Collector
+	out collect.Emitter
+}
+
+func (c collecting) Name() string                  { return "collect " + c.Collector.Name() }
+func (c collecting) Run(ctx context.Context) error { return c.Collector.Run(ctx, c.out) }

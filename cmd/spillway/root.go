@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes, the same for every subcommand; `spillway help exit-codes` prints them.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // the work failed; the last line says why and what to do
+	exitUsage       = 2 // the command line or the configuration is wrong
+	exitNotFound    = 3 // the job, domain or file asked for is not known
+	exitUnreachable = 4 // the service does not answer
+)
+
+const exitCodes = `0  done
+1  failed: the last line says why and what to do
+2  the command line or the configuration is wrong
+3  what was asked for is not known
+4  the service does not answer`
+
+// exitError carries the exit code of an error.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usageError(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// run executes one command line and gives its exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(stderr, "spillway:", err)
+	var coded *exitError
+	if errors.As(err, &coded) {
+		return coded.code
+	}
+	return exitFailed
+}
+
+// newRoot is the one list of subcommands, in the order of the flow.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "spillway",
+		Short: "Which jobs crossed an NVLink domain, what it cost, why, and where slots are",
+		Long: "Spillway takes job placements and NVLink domain membership in and gives cross-domain spills,\n" +
+			"their causes and free slots out. `spillway demo` shows it on a simulated NVL72 fleet.",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError("%w: see `%s --help`", err, cmd.CommandPath())
+	})
+	root.AddGroup(
+		&cobra.Group{ID: "run", Title: "Run the flow:"},
+		&cobra.Group{ID: "ask", Title: "Ask a running service:"},
+		&cobra.Group{ID: "tool", Title: "Tools:"},
+	)
+	root.AddCommand(
+		inGroup("run", upCommand(), demoCommand(), collectCommand(), loadCommand(), enrichCommand(), serveCommand(), migrateCommand())...,
+	)
+	root.AddCommand(
+		inGroup("ask", slotsCommand(), spillsCommand(), jobCommand(), explainCommand(), domainsCommand(), statusCommand())...,
+	)
+	root.AddCommand(
+		inGroup("tool", replayCommand(), checkCommand(), configCommand(), benchCommand(), engineCommand())...,
+	)
+	root.AddCommand(&cobra.Command{
+		Use: "exit-codes", Short: "Exit codes of every subcommand", Long: exitCodes,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), exitCodes) },
+	})
+	return root
+}
+
+func inGroup(id string, cmds ...*cobra.Command) []*cobra.Command {
+	for _, c := range cmds {
+		c.GroupID = id
+	}
+	return cmds
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-io/spillway/enrich/pass"
+	"github.com/spillway-io/spillway/ingest/collect/simulate"
+	"github.com/spillway-io/spillway/ingest/collect/slurm"
+	"github.com/spillway-io/spillway/ingest/collect/topology"
+	"github.com/spillway-io/spillway/ingest/kafka"
+	"github.com/spillway-io/spillway/ingest/load"
+	"github.com/spillway-io/spillway/internal/config"
+	"github.com/spillway-io/spillway/internal/engine"
+	"github.com/spillway-io/spillway/internal/telemetry"
+	"github.com/spillway-io/spillway/query/api"
+)
+
+// settings is the whole configuration, one block a stage in the order of the flow.
+type settings struct {
+	Engine    engine.Config     `yaml:"engine"`
+	Topics    kafka.TopicConfig `yaml:"topics"`
+	Collect   collectSettings   `yaml:"collect"`
+	Load      load.Config       `yaml:"load"`
+	Enrich    pass.Config       `yaml:"enrich"`
+	API       api.Config        `yaml:"api"`
+	Telemetry telemetry.Config  `yaml:"telemetry"`
+}
+
+// collectSettings has one block a collector; sources names those that run.
+type collectSettings struct {
+	Sources  []string        `yaml:"sources"`
+	Slurm    slurm.Config    `yaml:"slurm"`
+	Topology topology.Config `yaml:"topology"`
+	Simulate simulate.Config `yaml:"simulate"`
+}
+
+func defaultSettings() settings {
+	return settings{
+		Engine: engine.DefaultConfig(), Topics: kafka.DefaultTopicConfig(),
+		Collect: collectSettings{
+			Sources: []string{}, Slurm: slurm.DefaultConfig(), Topology: topology.DefaultConfig(), Simulate: simulate.DefaultConfig(),
+		},
+		Load: load.DefaultConfig(), Enrich: pass.DefaultConfig(), API: api.DefaultConfig(), Telemetry: telemetry.DefaultConfig(),
+	}
+}
+
+// Validate checks every block that will be used, and names the keys at fault.
+func (s *settings) Validate() error {
+	errs := []error{s.Engine.Validate(), s.Topics.Validate(), s.Load.Validate(), s.Enrich.Validate(), s.API.Validate()}
+	for _, name := range s.Collect.Sources {
+		c, ok := collectors()[name]
+		if !ok {
+			errs = append(errs, fmt.Errorf("collect.sources: %q is none of %v", name, collectorNames()))
+			continue
+		}
+		if err := c.validate(s); err != nil {
+			errs = append(errs, fmt.Errorf("collect.%s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Warnings are settings that are legal and most likely not meant.
+func (s *settings) Warnings() []string {
+	var out []string
+	if len(s.Collect.Sources) == 0 {
+		out = append(out, "collect.sources is empty: nothing is collected by `up` and `collect`")
+	}
+	if s.Collect.runs("slurm") && !s.Collect.runs("topology") {
+		out = append(out, "collect.sources has slurm without topology: every verdict will be unknown unless another process collects it")
+	}
+	if s.Collect.runs("topology") {
+		out = append(out, s.Collect.Topology.Warnings()...)
+	}
+	return out
+}
+
+func (c *collectSettings) runs(name string) bool {
+	for _, s := range c.Sources {
+		if s == name {
+			return true
+		}
+	}
+	return false
+}
+
+// configFlag adds -c and gives how to read the configuration: defaults, then the file, then SPILLWAY_ variables.
+func configFlag(cmd *cobra.Command) func() (*settings, error) {
+	file := cmd.Flags().StringP("config", "c", os.Getenv("SPILLWAY_CONFIG"), "configuration file (or SPILLWAY_CONFIG); none = all defaults")
+	return func() (*settings, error) {
+		s := defaultSettings()
+		if err := config.Load(*file, &s); err != nil {
+			return nil, &exitError{exitUsage, err}
+		}
+		return &s, nil
+	}
+}
+
+// warn logs what Warnings says.
+func warn(log *slog.Logger, s *settings) {
+	for _, w := range s.Warnings() {
+		log.Warn("suspect setting", "what", w)
+	}
+}

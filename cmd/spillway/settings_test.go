@@ -1,0 +1,92 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-io/spillway/internal/config"
+)
+
+const shippedFile = "../../deploy/config/spillway.yaml"
+
+func TestTheShippedFileHasEveryKeyAndItsDefault(t *testing.T) {
+	defaults := defaultSettings()
+	dump, err := config.Dump(&defaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shipped, err := os.ReadFile(shippedFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := keys(t, []byte(dump)), keys(t, shipped)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("keys of the defaults (-) and of %s (+):\n%s", shippedFile, diff)
+	}
+	read := defaultSettings()
+	read.Collect.Simulate.Clusters = nil
+	if err := config.Load(shippedFile, &read, config.WithEnv(nil)); err != nil {
+		t.Fatal(err)
+	}
+	// The one list whose entries have defaults of their own is written out in the file.
+	read.Collect.Simulate.Clusters = defaults.Collect.Simulate.Clusters
+	again, err := config.Dump(&read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(dump, again); diff != "" {
+		t.Errorf("values of the defaults (-) and of %s (+):\n%s", shippedFile, diff)
+	}
+}
+
+// keys lists the paths of a YAML text's mappings; lists end a path.
+func keys(t *testing.T, text []byte) []string {
+	t.Helper()
+	var root map[string]any
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	var walk func(prefix string, m map[string]any)
+	walk = func(prefix string, m map[string]any) {
+		for key, value := range m {
+			out = append(out, prefix+key)
+			if below, ok := value.(map[string]any); ok {
+				walk(prefix+key+".", below)
+			}
+		}
+	}
+	walk("", root)
+	slices.Sort(out)
+	return out
+}
+
+func TestEveryCollectorIsInTheShippedFile(t *testing.T) {
+	shipped, err := os.ReadFile(shippedFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range collectorNames() {
+		if !strings.Contains(string(shipped), "\n  "+name+":") {
+			t.Errorf("%s has no block for the collector %s", shippedFile, name)
+		}
+	}
+}
+
+func TestUnknownSourcesAreRefusedWithTheList(t *testing.T) {
+	s := defaultSettings()
+	s.Collect.Sources = []string{"slurmm"}
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "[simulate slurm topology]") {
+		t.Errorf("got %v, want the list of sources", err)
+	}
+	s = defaultSettings()
+	s.Collect.Sources = []string{"slurm"}
+	if w := strings.Join(s.Warnings(), "\n"); !strings.Contains(w, "without topology") {
+		t.Errorf("got %q, want a warning that every verdict will be unknown", w)
+	}
+}
