@@ -516,6 +516,19 @@ func TestThrowawayLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestThrowawayLeavesNothingEvenWhenKilled(t *testing.T) {
+	mustStop(t, mustStart(t, clickHouseOnly(t.TempDir())))
+	t.Setenv("TMPDIR", t.TempDir())
+	startHosted(t, "throwaway").kill()
+	eventually(t, stopGrace, func() error {
+		left, err := os.ReadDir(os.TempDir())
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%s is left behind", left[0].Name())
+		}
+		return err
+	})
+}
+
 func TestNodesOfAClusterAnswerForEachOther(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("between nodes\n"), 0o600); err != nil {

@@ -134,8 +134,10 @@ func (c Config) Validate() error {
 	if ch.Listen != "" && net.ParseIP(ch.Listen) == nil {
 		bad("clickhouse.listen: %q: want an IP address such as 127.0.0.1", ch.Listen)
 	}
-	if !validDatabase(ch.Database) {
-		bad("clickhouse.database: %q: want letters, digits and _, not starting with a digit", ch.Database)
+	for _, n := range []struct{ key, name string }{{"database", ch.Database}, {"cluster", ch.Cluster}} {
+		if !plainName(n.name) {
+			bad("clickhouse.%s: %q: want letters, digits and _, not starting with a digit", n.key, n.name)
+		}
 	}
 	for _, p := range []struct {
 		key  string
@@ -212,7 +214,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func validDatabase(s string) bool {
+// plainName reports whether s needs no quoting, neither in SQL nor in XML. Nothing is plain.
+func plainName(s string) bool {
 	for i, r := range s {
 		switch {
 		case r == '_', 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z':

@@ -107,6 +107,10 @@ func startKafka(dir string, c KafkaConfig, log *slog.Logger) (*broker, Kafka, er
 		return nil, Kafka{}, &Error{Op: op, Kind: ErrPortInUse,
 			Hint: fmt.Sprintf("%s is taken: stop what listens there, or set kafka.port to another port (0: a free one)", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))}
 	}
+	if err != nil && strings.Contains(err.Error(), "loading persisted state") {
+		return nil, Kafka{}, &Error{Op: op, Kind: ErrCorruptData, Detail: err.Error(),
+			Hint: "restore " + dir + " from a backup, or move it away to start with empty topics"}
+	}
 	if err != nil {
 		return nil, Kafka{}, diskError(op, err)
 	}

