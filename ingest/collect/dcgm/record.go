@@ -47,9 +47,13 @@ func (r *reader) Read(t *scrape.Target, body []byte, at time.Time) ([]event.Reco
 		named = true
 		n := r.c.history.node(nodeKey{t.Cluster, name}, at, r.c.cfg.Forget)
 		counters, membership, done := r.node(n, gpus, at, bad.Lines() == 0)
-		if counters != nil {
-			records = append(records, counters)
+		if counters == nil {
+			continue
 		}
+		if err := counters.Validate(); err != nil {
+			return nil, nil, &scrape.Failure{Reason: "invalid", Err: err} // a name that no key can hold
+		}
+		records = append(records, counters)
 		if membership != nil {
 			records = append(records, membership)
 			stored = append(stored, done)

@@ -67,5 +67,5 @@ func unpackBER(v float64) (float64, string) {
 		return 0, ""
 	}
 	raw := uint(v)
-	return float64(raw>>8) * math.Pow10(-int(raw&0xff)), ""
+	return float64(raw>>8) / math.Pow10(int(raw&0xff)), ""
 }

@@ -131,16 +131,23 @@ func (t *Text) Read(body []byte, take func(*Line)) (Malformed, error) {
 	return bad, nil
 }
 
-var errLineBreak = errors.New("a line break inside a label")
+var (
+	errLineBreak = errors.New("a line break inside a label") // an open quote that a later line closed
+	errNUL       = errors.New("a NUL byte")                  // which the parser takes for the end
+)
 
 // run reads until the first line that cannot be read, or the end, which gives no error. It returns where the line after
 // the last good one begins, and the number of samples.
 func (t *Text) run(text []byte, take func(*Line)) (done, samples int, err error) {
-	parser := textparse.NewPromParser(text, t.symbols, false)
+	// The parser appends a newline. Given the place of the one that is there it writes nothing new and copies nothing.
+	parser := textparse.NewPromParser(text[:len(text)-1:len(text)], t.symbols, false)
 	t.line.parser = parser
 	for {
 		entry, err := parser.Next()
 		if errors.Is(err, io.EOF) {
+			if len(skipBlank(text[done:])) > 0 {
+				return done, samples, errNUL
+			}
 			return len(text), samples, nil
 		}
 		if err != nil {
@@ -152,7 +159,7 @@ func (t *Text) run(text []byte, take func(*Line)) (done, samples int, err error)
 			var millis *int64
 			at, millis, t.line.Value = parser.Series()
 			if bytes.IndexByte(at, '\n') >= 0 {
-				return done, samples, errLineBreak // an open quote that a later line closed
+				return done, samples, errLineBreak
 			}
 			t.line.Millis = 0
 			if millis != nil {
@@ -170,8 +177,8 @@ func (t *Text) run(text []byte, take func(*Line)) (done, samples int, err error)
 		default:
 			continue
 		}
-		// The parser tells no position, but its slices share the text's memory, so their capacity does.
-		end := cap(text) - cap(at) + len(at)
+		// The parser tells no position, but its slices share the text's memory up to its end, so their capacity does.
+		end := len(text) - cap(at) + len(at)
 		done = end + bytes.IndexByte(text[end:], '\n') + 1
 	}
 }
