@@ -3,9 +3,11 @@ package pass
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -63,8 +65,7 @@ func (p *Passes) windows(ctx context.Context, s clusterSpan) ([][2]int64, error)
 	}
 	var out [][2]int64
 	var held uint64
-	q := question{file: "capacity_days", params: clickhouse.Parameters{"cluster": s.Cluster, "first": millis(first), "last": millis(last)}}
-	err := p.ask(ctx, q, func(rows driver.Rows) error {
+	err := p.ask(ctx, capacityQuestion("capacity_days", s.Cluster, first, last), func(rows driver.Rows) error {
 		var day int64
 		var claims uint64
 		if err := rows.Scan(&day, &claims); err != nil {
@@ -81,11 +82,13 @@ func (p *Passes) windows(ctx context.Context, s clusterSpan) ([][2]int64, error)
 
 // capacityOf brings the rows of one cluster in [first, last) up to date; both are begins of minutes.
 func (p *Passes) capacityOf(ctx context.Context, cluster string, first, last int64) error {
-	stored, err := p.capacityRows(ctx, cluster, first, last)
-	if err != nil {
-		return err
-	}
-	h, err := p.clusterHistory(ctx, cluster, first-1, last)
+	var stored map[capacityKey]capacityRow
+	var h clusterHistory
+	err := together(
+		func() (err error) { stored, err = p.capacityRows(ctx, cluster, first, last); return },
+		func() error { return p.nodeHistory(ctx, cluster, first-1, last, &h) },
+		func() (err error) { h.claims, err = p.claims(ctx, cluster, first-1, last); return },
+	)
 	if err != nil {
 		return err
 	}
@@ -109,11 +112,7 @@ func (p *Passes) capacityRows(ctx context.Context, cluster string, first, last i
 	out := map[capacityKey]capacityRow{}
 	// DateTime ends in 2106, the open end of the tables does not fit.
 	until := min(last-minute, int64(1<<32-1)*1000)
-	q := question{
-		file:   "capacity_rows",
-		params: clickhouse.Parameters{"cluster": cluster, "first": millis(first / 1000), "last": millis(until / 1000)},
-	}
-	err := p.ask(ctx, q, func(rows driver.Rows) error {
+	err := p.ask(ctx, capacityQuestion("capacity_rows", cluster, first/1000, until/1000), func(rows driver.Rows) error {
 		var k capacityKey
 		var r capacityRow
 		if err := rows.Scan(&k.domain, &k.minute, &r.nodes, &r.nodesUsable, &r.nodesFree, &r.gpus, &r.usable, &r.held, &r.probe,
@@ -127,13 +126,22 @@ func (p *Passes) capacityRows(ctx context.Context, cluster string, first, last i
 	return out, err
 }
 
-// clusterHistory reads what the capacity of a cluster depends on from first to last (Unix ms).
-func (p *Passes) clusterHistory(ctx context.Context, cluster string, first, last int64) (clusterHistory, error) {
-	h := clusterHistory{
-		homes: map[string][]interval[home]{}, offers: map[string][]interval[offer]{}, claims: map[string][]interval[claim]{},
+// together runs independent questions at once: each is short, so waiting for one after the other would be most of the
+// time.
+func together(questions ...func() error) error {
+	errs := make([]error, len(questions))
+	var wg sync.WaitGroup
+	for i, q := range questions {
+		wg.Go(func() { errs[i] = q() })
 	}
-	params := clickhouse.Parameters{"cluster": cluster, "first": millis(first), "last": millis(last)}
-	err := p.ask(ctx, question{file: "capacity_nodes", params: params}, func(rows driver.Rows) error {
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// nodeHistory reads where the nodes of a cluster sat and what they offered from first to last (Unix ms).
+func (p *Passes) nodeHistory(ctx context.Context, cluster string, first, last int64, h *clusterHistory) error {
+	h.homes, h.offers = map[string][]interval[home]{}, map[string][]interval[offer]{}
+	return p.ask(ctx, capacityQuestion("capacity_nodes", cluster, first, last), func(rows driver.Rows) error {
 		var node string
 		var isHome uint8
 		var from, to int64
@@ -149,10 +157,12 @@ func (p *Passes) clusterHistory(ctx context.Context, cluster string, first, last
 		}
 		return nil
 	})
-	if err != nil {
-		return h, err
-	}
-	err = p.ask(ctx, question{file: "capacity_claims", params: params}, func(rows driver.Rows) error {
+}
+
+// claims reads what placements held on the nodes of a cluster from first to last (Unix ms).
+func (p *Passes) claims(ctx context.Context, cluster string, first, last int64) (map[string][]interval[claim], error) {
+	out := map[string][]interval[claim]{}
+	err := p.ask(ctx, capacityQuestion("capacity_claims", cluster, first, last), func(rows driver.Rows) error {
 		var node string
 		var gpus int32
 		var iv interval[claim]
@@ -160,8 +170,13 @@ func (p *Passes) clusterHistory(ctx context.Context, cluster string, first, last
 			return err
 		}
 		iv.value.gpus = int(gpus)
-		h.claims[node] = append(h.claims[node], iv)
+		out[node] = append(out[node], iv)
 		return nil
 	})
-	return h, err
+	return out, err
+}
+
+// capacityQuestion asks about a cluster from first to last, in the unit of the statement.
+func capacityQuestion(file, cluster string, first, last int64) question {
+	return question{file: file, params: clickhouse.Parameters{"cluster": cluster, "first": millis(first), "last": millis(last)}}
 }

@@ -65,13 +65,8 @@ func (h clusterHistory) sweep(first int64, sizes []uint16, also []capacityKey) m
 		sizes: sizes, usual: h.usualGPUs(), nodes: map[string]*sweptNode{}, domains: map[string]map[*sweptNode]struct{}{},
 		rows: map[string]capacityRow{}, dirty: map[string]struct{}{},
 	}
-	changes := h.changes(s)
-	slices.SortStableFunc(changes, func(a, b sweptChange) int { return cmp.Compare(a.at, b.at) })
 	// What holds just before the first minute is the state that the first row differs from.
-	for len(changes) > 0 && changes[0].at < first {
-		s.apply(changes[0])
-		changes = changes[1:]
-	}
+	changes := h.begin(s, first)
 	s.settle(0, nil)
 	minutes := map[int64][]string{}
 	for _, c := range changes {
@@ -104,7 +99,7 @@ type sweptNode struct {
 	probed int // the same of probe jobs
 }
 
-// sweptChange is one thing that begins (sign 1) or ends (sign -1) on a node.
+// sweptChange is one thing that begins or ends on a node.
 type sweptChange struct {
 	at    int64
 	node  *sweptNode
@@ -133,15 +128,25 @@ func (s *sweeper) node(name string) *sweptNode {
 	return n
 }
 
-// changes lists every begin and end. Where one interval ends as the next begins, the end comes first.
-func (h clusterHistory) changes(s *sweeper) []sweptChange {
+// begin puts what holds just before the first moment into s and gives all begins and ends from then on, in order. Where
+// one interval ends as the next begins, the end comes first.
+func (h clusterHistory) begin(s *sweeper, first int64) []sweptChange {
 	var ends, begins []sweptChange
 	add := func(name string, from, to int64, c sweptChange) {
-		c.node = s.node(name)
-		c.at = to
-		ends = append(ends, c)
-		c.at, c.begin = from, true
-		begins = append(begins, c)
+		if to < first {
+			return
+		}
+		c.node, c.begin = s.node(name), true
+		if from < first {
+			s.apply(c)
+		} else {
+			c.at = from
+			begins = append(begins, c)
+		}
+		if to < forever {
+			c.at, c.begin = to, false
+			ends = append(ends, c)
+		}
 	}
 	for name, list := range h.homes {
 		for i := range list {
@@ -158,8 +163,9 @@ func (h clusterHistory) changes(s *sweeper) []sweptChange {
 			add(name, list[i].from, list[i].to, sweptChange{claim: &list[i].value})
 		}
 	}
-	ends = slices.DeleteFunc(ends, func(c sweptChange) bool { return c.at >= forever })
-	return append(ends, begins...)
+	changes := append(ends, begins...)
+	slices.SortStableFunc(changes, func(a, b sweptChange) int { return cmp.Compare(a.at, b.at) })
+	return changes
 }
 
 func (s *sweeper) apply(c sweptChange) {

@@ -109,13 +109,7 @@ func (f *membershipFold) refold(ctx context.Context, changes []changed, b batch)
 // records reads what the sources said, and the oldest moment they speak of.
 func (f *membershipFold) records(ctx context.Context, changes []changed, b batch) (map[telling][]step[fact], int64, error) {
 	out, oldest := map[telling][]step[fact]{}, forever
-	q := question{
-		file: "membership_records", params: clickhouse.Parameters{"cluster": f.cluster},
-		names: []string{"node", "source", "topology", "first"}, replace: []string{"@seen", b.seen(rawMembership)},
-	}
-	for _, c := range changes {
-		q.wanted = append(q.wanted, []any{c.node, c.view.source, c.view.topology, c.first})
-	}
+	q, since := recordsOf("membership_records", rawMembership, f.cluster, changes, b)
 	err := f.p.ask(ctx, q, func(rows driver.Rows) error {
 		var t telling
 		var s step[fact]
@@ -125,6 +119,9 @@ func (f *membershipFold) records(ctx context.Context, changes []changed, b batch
 		if err := rows.Scan(&t.node, &t.view.source, &t.view.topology, &s.at, &s.revision, &s.hash, &r.removed, &r.levels,
 			&r.values, &uuids, &cliques, &states, &statuses); err != nil {
 			return err
+		}
+		if s.revision < since[t] {
+			return nil
 		}
 		r.node = t.node
 		if len(r.levels) != len(r.values) || len(uuids) != len(cliques) || len(uuids) != len(states) || len(uuids) != len(statuses) {

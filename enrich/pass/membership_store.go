@@ -23,7 +23,7 @@ var topologySQL embed.FS
 type question struct {
 	file   string
 	params clickhouse.Parameters
-	// wanted goes along as a temporary table of that name; names says its columns, all of them String but for `first`.
+	// wanted goes along as a temporary table of that name; names says its columns, all of them String.
 	names  []string
 	wanted [][]any
 	// replace holds conditions that are made here from numbers only: @batch, @seen.
@@ -63,11 +63,7 @@ func (p *Passes) ask(ctx context.Context, q question, each func(driver.Rows) err
 func wantedTable(names []string, rows [][]any) (*ext.Table, error) {
 	var columns []func(*ext.Table) error
 	for _, name := range names {
-		if name == "first" {
-			columns = append(columns, ext.Column(name, "UInt64"))
-		} else {
-			columns = append(columns, ext.Column(name, "String"))
-		}
+		columns = append(columns, ext.Column(name, "String"))
 	}
 	table, err := ext.NewTable("wanted", columns...)
 	if err != nil {
@@ -115,6 +111,21 @@ type telling struct {
 type changed struct {
 	telling
 	first uint64
+}
+
+// recordsOf is the question for the records behind changes. It gives records of all of them from the lowest first
+// revision on; since says which revision counts for which.
+func recordsOf(file, table, cluster string, changes []changed, b batch) (q question, since map[telling]uint64) {
+	first := changes[0].first
+	since = map[telling]uint64{}
+	q = question{file: file, names: []string{"node", "source", "topology"}, replace: []string{"@seen", b.seen(table)}}
+	for _, c := range changes {
+		q.wanted = append(q.wanted, []any{c.node, c.view.source, c.view.topology})
+		since[c.telling] = c.first
+		first = min(first, c.first)
+	}
+	q.params = clickhouse.Parameters{"cluster": cluster, "first": strconv.FormatUint(first, 10)}
+	return q, since
 }
 
 // changedIn asks which tellings have something new in a batch, by cluster in name order.

@@ -107,19 +107,19 @@ func relative[V any](iv interval[V]) interval[V] {
 // so far, and a batch that is folded twice must change nothing the second time.
 func TestFoldMembershipAgreesWithTheOracle(t *testing.T) {
 	s := newStore(t)
-	for seed := range uint64(25) {
+	for seed := range uint64(10) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		records := randomRecords(rnd, 20+rnd.IntN(60))
 		cluster := fmt.Sprintf("c%d", seed)
-		var so_far []said
+		var sofar []said
 		for len(records) > 0 {
-			n := min(len(records), 1+rnd.IntN(12))
-			so_far = append(so_far, records[:n]...)
+			n := min(len(records), 1+rnd.IntN(15))
+			sofar = append(sofar, records[:n]...)
 			before := s.membership(cluster)
 			spans := s.load(cluster, records[:n]...)
 			records = records[n:]
 
-			o, _ := run(0, slices.Clone(so_far)...)
+			o, _ := run(0, slices.Clone(sofar)...)
 			got := s.membership(cluster)
 			for _, node := range o.nodes {
 				compareNode(t, seed, o, node, got[node], -100)

@@ -216,13 +216,7 @@ func after[V any](list []interval[V], t int64) []interval[V] {
 func (f *nodesFold) records(ctx context.Context, changes []changed, b batch) (map[telling][]step[capacityFact], error) {
 	out := map[telling][]step[capacityFact]{}
 	f.from = forever
-	q := question{
-		file: "nodes_records", params: clickhouse.Parameters{"cluster": f.cluster},
-		names: []string{"node", "source", "first"}, replace: []string{"@seen", b.seen(rawNodes)},
-	}
-	for _, c := range changes {
-		q.wanted = append(q.wanted, []any{c.node, c.view.source, c.first})
-	}
+	q, since := recordsOf("nodes_records", rawNodes, f.cluster, changes, b)
 	err := f.p.ask(ctx, q, func(rows driver.Rows) error {
 		var t telling
 		var s step[capacityFact]
@@ -230,6 +224,9 @@ func (f *nodesFold) records(ctx context.Context, changes []changed, b batch) (ma
 		if err := rows.Scan(&t.node, &t.view.source, &s.at, &s.revision, &s.hash, &v.present, &v.healthy, &v.allocatable,
 			&v.schedulable, &v.state, &v.why, &v.removed); err != nil {
 			return err
+		}
+		if s.revision < since[t] {
+			return nil
 		}
 		if v.schedulable == nil || *v.schedulable {
 			v.state, v.why = "", ""
