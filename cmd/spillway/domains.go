@@ -35,7 +35,7 @@ func domainsCommand() *cobra.Command {
 		}
 		t := table{head: []string{"CLUSTER", "DOMAIN", "NODES", "USABLE", "WHOLLY FREE", "GPUS", "HELD", "PROBE", "FREE"}}
 		for _, d := range answer.Domains {
-			t.add(d.Cluster, d.Domain, fmt.Sprint(d.Nodes), fmt.Sprint(d.NodesUsable), fmt.Sprint(d.NodesFree),
+			t.add(d.Cluster, d.Name(), fmt.Sprint(d.Nodes), fmt.Sprint(d.NodesUsable), fmt.Sprint(d.NodesFree),
 				fmt.Sprint(d.GPUsUsable), fmt.Sprint(d.GPUsHeld), fmt.Sprint(d.GPUsProbe), fmt.Sprint(d.GPUsFree))
 		}
 		t.print(w)
@@ -55,7 +55,7 @@ func oneDomain(cmd *cobra.Command, c *client, id string, q url.Values) error {
 		return printJSON(w, answer)
 	}
 	if d := answer.Capacity; d != nil {
-		fmt.Fprintf(w, "%s of %s: %d nodes, %d GPUs usable, %d held, %d held by probes, %d free\n\n", d.Domain, d.Cluster, d.Nodes,
+		fmt.Fprintf(w, "%s of %s: %d nodes, %d GPUs usable, %d held, %d held by probes, %d free\n\n", d.Name(), d.Cluster, d.Nodes,
 			d.GPUsUsable, d.GPUsHeld, d.GPUsProbe, d.GPUsFree)
 	}
 	jobs := table{head: []string{"JOB", "NAME", "USER", "STATE", "GPUS HERE", "GPUS", "DOMAINS", "OUTCOME", "FROM", "EXPECTED END"}}

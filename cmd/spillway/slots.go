@@ -29,7 +29,7 @@ func slotsCommand() *cobra.Command {
 		fmt.Fprintf(w, "%d slots of %d GPUs (%s)\n\n", answer.Total, answer.GPUs, answer.Basis)
 		t := table{head: []string{"CLUSTER", "DOMAIN", "SLOTS", "FREE", "STRANDED", "USABLE"}}
 		for _, d := range answer.Domains {
-			t.add(d.Cluster, d.Domain, fmt.Sprint(d.Slots), fmt.Sprint(d.GPUsFree), fmt.Sprint(d.Stranded), fmt.Sprint(d.Usable))
+			t.add(d.Cluster, d.Name(), fmt.Sprint(d.Slots), fmt.Sprint(d.GPUsFree), fmt.Sprint(d.Stranded), fmt.Sprint(d.Usable))
 		}
 		t.print(w)
 		footer(w, answer.Data)

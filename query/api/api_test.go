@@ -167,9 +167,9 @@ func TestTheDoorIsClosedUnlessTokensAreOn(t *testing.T) {
 	open.TokenFile = file
 	s := newServer(t, open, nil)
 	for token, want := range map[string]int{
-		"":                                         http.StatusUnauthorized,
-		"Bearer wrong":                             http.StatusUnauthorized,
-		"Basic 0123456789abcdef0123456789abcdef":   http.StatusUnauthorized,
+		"":                                       http.StatusUnauthorized,
+		"Bearer wrong":                           http.StatusUnauthorized,
+		"Basic 0123456789abcdef0123456789abcdef": http.StatusUnauthorized,
 		"Bearer 0123456789abcdef0123456789abcdef":  http.StatusUnprocessableEntity, // past the door: the question is wrong
 		"Bearer 0123456789abcdef0123456789abcdef ": http.StatusUnauthorized,
 	} {

@@ -13,6 +13,7 @@ import (
 type Domain struct {
 	Cluster     string            `json:"cluster"`
 	Domain      string            `json:"domain"`
+	Label       *string           `json:"label" doc:"Rack or block it is known by; null when its id is all there is."`
 	Since       time.Time         `json:"since" doc:"Minute of the last change."`
 	Nodes       uint16            `json:"nodes"`
 	NodesUsable uint16            `json:"nodes_usable"`
@@ -52,7 +53,7 @@ type capacityRow struct {
 	IsDeleted   uint8     `ch:"is_deleted"`
 }
 
-func (c capacityRow) domain() Domain {
+func (c capacityRow) domain(names *labels) Domain {
 	slots := make(map[uint16]uint32, len(c.Slots))
 	for i, size := range c.SlotSizes {
 		if i < len(c.Slots) {
@@ -60,7 +61,7 @@ func (c capacityRow) domain() Domain {
 		}
 	}
 	return Domain{
-		Cluster: c.Cluster, Domain: c.Domain, Since: c.Minute, Nodes: c.Nodes, NodesUsable: c.NodesUsable,
+		Cluster: c.Cluster, Domain: c.Domain, Label: names.label(c.Cluster, c.Domain), Since: c.Minute, Nodes: c.Nodes, NodesUsable: c.NodesUsable,
 		NodesFree: c.NodesFree, GPUs: c.GPUs, GPUsUsable: c.GPUsUsable, GPUsHeld: c.GPUsHeld, GPUsProbe: c.GPUsProbe,
 		GPUsFree: c.GPUsFree, Slots: slots, Basis: c.Basis,
 	}
@@ -92,10 +93,14 @@ func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source
 		}
 		f.asked = now
 	}
+	names, err := r.freshLabels(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	out := make([]Domain, 0, len(f.newest))
 	for key, row := range f.newest {
 		if cluster == "" || key[0] == cluster {
-			out = append(out, row.domain())
+			out = append(out, row.domain(names))
 		}
 	}
 	slices.SortFunc(out, func(a, b Domain) int {
@@ -142,12 +147,13 @@ type Slots struct {
 
 // DomainSlot is one domain's part of Slots.
 type DomainSlot struct {
-	Cluster  string `json:"cluster"`
-	Domain   string `json:"domain"`
-	Slots    uint32 `json:"slots"`
-	GPUsFree uint32 `json:"gpus_free"`
-	Stranded uint32 `json:"gpus_stranded" doc:"Free, but in no slot of this size."`
-	Usable   uint32 `json:"gpus_usable"`
+	Cluster  string  `json:"cluster"`
+	Domain   string  `json:"domain"`
+	Label    *string `json:"label"`
+	Slots    uint32  `json:"slots"`
+	GPUsFree uint32  `json:"gpus_free"`
+	Stranded uint32  `json:"gpus_stranded" doc:"Free, but in no slot of this size."`
+	Usable   uint32  `json:"gpus_usable"`
 }
 
 // slotBasis is said with every count, since other resources may still keep a job out.
@@ -168,7 +174,7 @@ func (r *Reader) Slots(ctx context.Context, cluster string, n uint32) (*Slots, e
 		}
 		out.Total += count
 		out.Domains = append(out.Domains, DomainSlot{
-			Cluster: d.Cluster, Domain: d.Domain, Slots: count, GPUsFree: d.GPUsFree, Usable: d.GPUsUsable,
+			Cluster: d.Cluster, Domain: d.Domain, Label: d.Label, Slots: count, GPUsFree: d.GPUsFree, Usable: d.GPUsUsable,
 			Stranded: d.GPUsFree - min(d.GPUsFree, count*n),
 		})
 	}
@@ -215,10 +221,20 @@ func (r *Reader) DomainsAt(ctx context.Context, cluster string, at time.Time) (*
 	if err != nil {
 		return nil, err
 	}
+	names, err := r.freshLabels(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := &Domains{At: at, Domains: make([]Domain, len(got))}
 	for i, row := range got {
-		out.Domains[i] = row.domain()
+		out.Domains[i] = row.domain(names)
 	}
 	out.Data, err = r.data(ctx, cluster)
 	return out, err
 }
+
+// Name is what a person calls the domain.
+func (d Domain) Name() string { return nameOf(d.Domain, d.Label) }
+
+// Name is what a person calls the domain.
+func (d DomainSlot) Name() string { return nameOf(d.Domain, d.Label) }

@@ -47,9 +47,16 @@ type DomainJob struct {
 	DomainsUsed  uint64     `json:"domains_used" ch:"domains_used"`
 }
 
-// DomainAt gives one domain at a moment. A domain never heard of wraps ErrNotFound; one id in several clusters wraps
-// ErrAmbiguous.
+// DomainAt gives one domain at a moment, by its id or by its label. A domain never heard of wraps ErrNotFound; one id in
+// several clusters wraps ErrAmbiguous.
 func (r *Reader) DomainAt(ctx context.Context, cluster, domain string, at time.Time) (*DomainAt, error) {
+	names, err := r.freshLabels(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if named := names.named(cluster, domain); len(named) == 1 {
+		cluster, domain = named[0][0], named[0][1]
+	}
 	capacity, err := rows[capacityRow](ctx, r, "domains_at", params{"cluster": cluster, "domain": domain}.time("at", at))
 	if err != nil {
 		return nil, err
@@ -60,7 +67,7 @@ func (r *Reader) DomainAt(ctx context.Context, cluster, domain string, at time.T
 	}
 	out := &DomainAt{At: at, Nodes: []DomainNode{}, Jobs: []DomainJob{}}
 	if len(capacity) == 1 {
-		d := capacity[0].domain()
+		d := capacity[0].domain(names)
 		out.Capacity, cluster = &d, d.Cluster
 	}
 	if cluster == "" {

@@ -212,7 +212,7 @@ func shapeText(shape []Shard) string {
 			parts = append(parts, fmt.Sprintf("and %d more", len(shape)-maxShards))
 			break
 		}
-		parts = append(parts, fmt.Sprintf("%s %s", s.Domain, count(s.GPUs)))
+		parts = append(parts, fmt.Sprintf("%s %s", s.Name(), count(s.GPUs)))
 	}
 	return strings.Join(parts, " + ")
 }

@@ -147,6 +147,10 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	names, err := r.freshLabels(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i, run := range runs {
 		a := run.attempt()
 		for _, h := range held {
@@ -167,7 +171,7 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 			}
 			for _, v := range verdicts {
 				if v.Attempt == run.Attempt && v.Seq == h.Seq {
-					judged := v.verdict()
+					judged := v.verdict(job.Cluster, names)
 					p.Verdict, a.Verdict = &judged, &judged
 				}
 			}

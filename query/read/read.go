@@ -29,14 +29,15 @@ var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Reader answers questions. It is safe for concurrent use.
 type Reader struct {
-	conn driver.Conn
-	now  func() time.Time
-	capa *capacityFollower
+	conn   driver.Conn
+	now    func() time.Time
+	capa   *capacityFollower
+	labels *labels
 }
 
 // New gives a reader over a connection whose user needs SELECT only.
 func New(conn driver.Conn, now func() time.Time) *Reader {
-	return &Reader{conn: conn, now: now, capa: &capacityFollower{}}
+	return &Reader{conn: conn, now: now, capa: &capacityFollower{}, labels: &labels{}}
 }
 
 // params are the named parameters of one statement, already in ClickHouse's text form.

@@ -57,13 +57,17 @@ func (r *Reader) Spills(ctx context.Context, f SpillFilter) (*Spills, error) {
 	if err != nil {
 		return nil, err
 	}
+	names, err := r.freshLabels(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := &Spills{Spills: make([]Spill, len(got))}
 	for i, s := range got {
 		s.Outcome = "spill"
 		out.Total = s.Total
 		out.Spills[i] = Spill{
 			Cluster: s.Cluster, JobID: s.JobID, Attempt: s.Number, Name: s.Name, User: s.User, Account: s.Account,
-			ServiceClass: s.ServiceClass, State: s.State, Verdict: s.verdict(),
+			ServiceClass: s.ServiceClass, State: s.State, Verdict: s.verdict(s.Cluster, names),
 		}
 	}
 	out.Data, err = r.data(ctx, f.Cluster)

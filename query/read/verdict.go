@@ -5,8 +5,19 @@ import "time"
 // Shard is an attempt's part in one NVLink domain.
 type Shard struct {
 	Domain string  `json:"domain"`
+	Label  *string `json:"label" doc:"Rack or block the domain is known by; null when its id is all there is."`
 	GPUs   *uint32 `json:"gpus" doc:"null when the split over nodes is not known"`
 	Nodes  uint32  `json:"nodes"`
+}
+
+// Name is what a person calls the domain.
+func (s Shard) Name() string { return nameOf(s.Domain, s.Label) }
+
+func nameOf(id string, label *string) string {
+	if label != nil {
+		return *label
+	}
+	return id
 }
 
 // Verdict is what was judged of one placement. A null is unknown, never zero.
@@ -66,21 +77,21 @@ type verdictRow struct {
 	JudgedAt             time.Time         `ch:"judged_at"`
 }
 
-func (v verdictRow) verdict() Verdict {
+func (v verdictRow) verdict(cluster string, names *labels) Verdict {
 	return Verdict{
 		Seq: v.Seq, From: v.ValidFrom, To: closed(v.ValidTo), Outcome: v.Outcome, OutcomeReason: text(v.OutcomeReason),
 		GPUs: v.GPUs, Nodes: v.NodeCount, UnknownNodes: v.UnknownNodes, DomainsUsed: v.DomainsUsed,
 		DomainsMin: v.DomainsMin, ExcessDomains: v.ExcessDomains, PartitionsUsed: v.PartitionsUsed,
-		Shape: shape(v.Domains, v.DomainGPUs, v.DomainNodes), Balance: v.Balance, SmallestShard: v.SmallestShard,
+		Shape: shape(cluster, names, v.Domains, v.DomainGPUs, v.DomainNodes), Balance: v.Balance, SmallestShard: v.SmallestShard,
 		Intent: v.Intent, IntentMet: v.IntentMet, Aligned: v.Aligned, Cause: text(v.Cause), CauseDetail: v.CauseDetail,
 		MembershipSource: v.MembershipSource, MembershipGeneration: v.MembershipGeneration, JudgedAt: v.JudgedAt,
 	}
 }
 
-func shape(domains []string, gpus []*uint32, nodes []uint32) []Shard {
+func shape(cluster string, names *labels, domains []string, gpus []*uint32, nodes []uint32) []Shard {
 	out := make([]Shard, len(domains))
 	for i, d := range domains {
-		out[i].Domain = d
+		out[i].Domain, out[i].Label = d, names.label(cluster, d)
 		if i < len(gpus) {
 			out[i].GPUs = gpus[i]
 		}

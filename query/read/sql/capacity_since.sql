@@ -3,5 +3,5 @@
 SELECT cluster, domain, minute, nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free,
        slot_sizes, slots, gpus_basis, version, is_deleted
 FROM domain_capacity
-WHERE version >= {version:UInt64}
+WHERE domain != '' AND version >= {version:UInt64}
 ORDER BY version, minute

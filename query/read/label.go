@@ -1,0 +1,62 @@
+package read
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// labels remembers what people call each domain: a ClusterUUID tells nobody which rack to walk to.
+type labels struct {
+	mu    sync.Mutex
+	asked time.Time
+	names map[[2]string]string // by cluster and domain
+}
+
+// labelsEvery bounds how long a new name takes to show.
+const labelsEvery = 30 * time.Second
+
+// label gives the rack's or block's name of a domain, nil when its own id is all there is.
+func (l *labels) label(cluster, domain string) *string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if name, ok := l.names[[2]string{cluster, domain}]; ok {
+		return &name
+	}
+	return nil
+}
+
+// named gives the domains that carry a label, as (cluster, domain).
+func (l *labels) named(cluster, label string) (out [][2]string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, name := range l.names {
+		if name == label && (cluster == "" || key[0] == cluster) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// freshLabels reads the names again when they are old.
+func (r *Reader) freshLabels(ctx context.Context) (*labels, error) {
+	l := r.labels
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := r.now(); l.names == nil || now.Sub(l.asked) >= labelsEvery {
+		got, err := rows[struct {
+			Cluster string `ch:"cluster"`
+			Domain  string `ch:"domain"`
+			Label   string `ch:"label"`
+		}](ctx, r, "domain_labels", nil)
+		if err != nil {
+			return nil, err
+		}
+		l.names = make(map[[2]string]string, len(got))
+		for _, row := range got {
+			l.names[[2]string{row.Cluster, row.Domain}] = row.Label
+		}
+		l.asked = now
+	}
+	return l, nil
+}
