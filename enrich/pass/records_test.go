@@ -2,8 +2,8 @@ package pass
 
 import (
 	"context"
-	"fmt"
-	"testing"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-io/spillway/schemas/event"
@@ -122,14 +122,29 @@ func (s *store) verdictText() string {
 		s.t.Fatal(err)
 	}
 	defer rows.Close()
-	text := ""
+	text, first, rest, more := "", "", "", 0
+	end := func() {
+		if more > 0 {
+			first += " and " + strconv.Itoa(more) + " more"
+		}
+		if first != "" {
+			text += first + " " + rest + "\n"
+		}
+	}
 	for rows.Next() {
 		var line string
 		if err := rows.Scan(&line); err != nil {
 			s.t.Fatal(err)
 		}
-		text += line + "\n"
+		job, says, _ := strings.Cut(line, " ")
+		if says == rest { // the tasks of an array
+			more++
+			continue
+		}
+		end()
+		first, rest, more = job, says, 0
 	}
+	end()
 	if err := rows.Err(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -144,36 +159,4 @@ func (s *store) once() Stats {
 		s.t.Fatal(err)
 	}
 	return stats
-}
-
-func TestSmoke(t *testing.T) {
-	s := newStore(t)
-	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC).UnixMilli()
-	var recs []event.Record
-	for i := range 36 {
-		node := fmt.Sprintf("n%02d", i)
-		recs = append(recs, &event.Membership{Cluster: "c", Node: node, Source: "static", Levels: []*event.Level{{Level: "domain", Value: fmt.Sprintf("rack%d", i/18)}}, ObservedAtMs: now, Revision: uint64(now)},
-			&event.Node{Cluster: "c", Node: node, Source: "s", GpusPresent: new(uint32(4)), Schedulable: new(true), ObservedAtMs: now, Revision: uint64(now)})
-	}
-	pl := func(job string, at int64, nodes ...string) *event.Placement {
-		p := &event.Placement{Cluster: "c", JobId: job, Scheduler: "slurm", Source: "slurm.squeue", State: event.State_RUNNING, StartMs: &at, ObservedAtMs: at, Revision: uint64(at), Gpus: new(uint32(4 * len(nodes)))}
-		for _, n := range nodes {
-			p.Placements = append(p.Placements, &event.NodePlacement{Node: n})
-		}
-		return p
-	}
-	recs = append(recs, pl("1", now+60000, "n00", "n01"), pl("2", now+60000, "n17", "n18"))
-	s.feed(recs...)
-	fmt.Println(s.once())
-	fmt.Print(s.verdictText())
-	for i := range 5 {
-		s.feed(pl(fmt.Sprint(10+i), now+120000, "n05", "n20"), pl(fmt.Sprint(20+i), now+120000, "n05", "n06"))
-		fmt.Println(s.once())
-	}
-	for range 5 {
-		t := time.Now()
-		s.once()
-		fmt.Println("idle", time.Since(t))
-	}
-	fmt.Print(s.verdictText())
 }

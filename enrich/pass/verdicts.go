@@ -27,7 +27,7 @@ const lanes = 2
 
 // judgement is the statements of one lane, in order.
 type judgement struct {
-	scratch, sizes, facts, holdings, free, verdict string
+	scratch, placed, sizes, spread, facts, holdings, free, verdict, store string
 }
 
 func newJudgements() ([lanes]judgement, error) {
@@ -39,8 +39,9 @@ func newJudgements() ([lanes]judgement, error) {
 	for lane := range out {
 		j := &out[lane]
 		for name, to := range map[string]*string{
-			"judge_scratch.sql": &j.scratch, "judge_sizes.sql": &j.sizes, "judge_facts.sql": &j.facts, "judge_holdings.sql": &j.holdings,
-			"judge_free.sql": &j.free, "verdict.sql": &j.verdict,
+			"judge_scratch.sql": &j.scratch, "judge_placed.sql": &j.placed, "judge_sizes.sql": &j.sizes, "judge_spread.sql": &j.spread,
+			"judge_facts.sql": &j.facts, "judge_holdings.sql": &j.holdings, "judge_free.sql": &j.free, "verdict.sql": &j.verdict,
+			"judge_store.sql": &j.store,
 		} {
 			var b strings.Builder
 			if err := t.ExecuteTemplate(&b, name, lane); err != nil {
@@ -163,7 +164,7 @@ func (p *Passes) with(ctx context.Context, params clickhouse.Parameters) context
 // judgeChunk runs the statements over one chunk: all of one cluster, sorted by time.
 func (p *Passes) judgeChunk(ctx context.Context, lane int, chunk []placementKey) (int, error) {
 	j := &p.state.judgements[lane]
-	for _, t := range []string{"sizes", "facts", "holdings", "free"} {
+	for _, t := range []string{"placed", "sizes", "spread", "facts", "holdings", "free", "verdicts"} {
 		if err := p.conn.Exec(ctx, fmt.Sprintf("TRUNCATE TABLE IF EXISTS pass_%s_%d", t, lane)); err != nil {
 			return 0, fmt.Errorf("empty the scratch tables: %w", err)
 		}
@@ -206,10 +207,18 @@ func (p *Passes) judgeChunk(ctx context.Context, lane int, chunk []placementKey)
 		}
 		return nil
 	}
-	if err := step("sizes", j.sizes, plain); err != nil {
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return step("placed", j.placed, clickhouse.Context(gctx, clickhouse.WithParameters(params), clickhouse.WithExternalTable(touched)))
+	})
+	g.Go(func() error { return step("sizes", j.sizes, p.with(gctx, params)) })
+	if err := g.Wait(); err != nil {
 		return 0, err
 	}
-	if err := step("facts", j.facts, clickhouse.Context(ctx, clickhouse.WithParameters(params), clickhouse.WithExternalTable(touched))); err != nil {
+	if err := step("spread", j.spread, plain); err != nil {
+		return 0, err
+	}
+	if err := step("facts", j.facts, plain); err != nil {
 		return 0, err
 	}
 	var disputed uint64
@@ -225,6 +234,9 @@ func (p *Passes) judgeChunk(ctx context.Context, lane int, chunk []placementKey)
 		}
 	}
 	if err := step("verdict", j.verdict, plain); err != nil {
+		return 0, err
+	}
+	if err := step("store", j.store, plain); err != nil {
 		return 0, err
 	}
 	return p.report(ctx, params, fmt.Sprintf("cluster = {cluster:String} AND version = {version:UInt64} AND job_id IN (SELECT job_id FROM pass_facts_%d)"+

@@ -20,7 +20,7 @@
             multiIf(domain != '', '', now.valid_to > start, now.reason, 'no_source') AS reason,
             multiIf(p.level IN ('', 'domain'), domain, p.level = 'partition', partition, p.level = 'node', node,
                 domain != '', JSONExtractString(if(at_start, now.levels, later.levels), p.level), '') AS level_value
-        FROM (SELECT id, valid_from, valid_to, level, node, node_gpu FROM placed ARRAY JOIN nodes AS node, node_gpus AS node_gpu) AS p
+        FROM (SELECT id, valid_from, valid_to, level, node, node_gpu FROM pass_placed_{{.}} ARRAY JOIN nodes AS node, node_gpus AS node_gpu) AS p
         ASOF LEFT JOIN said AS now ON p.node = now.node AND p.valid_from >= now.valid_from
         ASOF LEFT JOIN known AS later ON p.node = later.node AND p.valid_from < later.valid_from
     )

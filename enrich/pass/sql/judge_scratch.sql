@@ -9,6 +9,52 @@ CREATE TABLE IF NOT EXISTS pass_sizes_{{.}}
     largest_first Array(UInt64)         -- usable GPUs of the largest, the two largest, ... domains
 )
 ENGINE = Memory;
+CREATE TABLE IF NOT EXISTS pass_placed_{{.}}
+(
+    chunk                UInt64,
+    id                   UInt32,
+    job_id               String,
+    attempt              String,
+    seq                  UInt16,
+    valid_from           DateTime64(3, 'UTC'),
+    valid_to             DateTime64(3, 'UTC'),
+    nodes                Array(LowCardinality(String)),
+    node_gpus            Array(Nullable(UInt16)),
+    gpus                 UInt32, -- 0 = none or not known
+    probe                Bool,
+    expected_end         Nullable(DateTime64(3, 'UTC')),
+    is_deleted           UInt8,
+    mode                 LowCardinality(String),
+    level                LowCardinality(String),
+    segment              UInt32,
+    spread_segments      Bool,
+    consolidate_segments Bool,
+    exclusive            Bool,
+    max_switches         UInt32
+)
+ENGINE = Memory;
+CREATE TABLE IF NOT EXISTS pass_spread_{{.}}
+(
+    id                UInt32,
+    unknown_nodes     UInt32,
+    unknown_reason    String,
+    late_nodes        Array(Tuple(String, String)), -- node and domain, where no domain was known yet at the start
+    domains           Array(String),                -- largest shard first
+    domain_gpus       Array(Nullable(UInt32)),
+    domain_nodes      Array(UInt32),
+    used              UInt32,
+    partitions_used   UInt32,
+    partition_unknown UInt8,
+    levels_used       UInt32,                       -- distinct values of the level asked for
+    level_unknown     UInt8,
+    source            String,
+    generation        UInt64,
+    sized             UInt8,                        -- domain sizes are known
+    assumed           UInt8,
+    largest_nodes     UInt64,
+    largest_first     Array(UInt64)
+)
+ENGINE = Memory;
 CREATE TABLE IF NOT EXISTS pass_facts_{{.}}
 (
     chunk                UInt64,
@@ -71,3 +117,4 @@ CREATE TABLE IF NOT EXISTS pass_free_{{.}}
     later_first    Array(Int64)
 )
 ENGINE = Memory;
+CREATE TABLE IF NOT EXISTS pass_verdicts_{{.}} ENGINE = Memory EMPTY AS SELECT * FROM verdicts;

@@ -1,6 +1,6 @@
--- The rule of what a spill is, and the only place it is written. One row for each placement of pass_facts_{{.}}, all of one
--- cluster and starting in [first, last]; a row that says what the newest verdict says already is left out.
-INSERT INTO verdicts
+-- The rule of what a spill is, and the only place it is written: from what a placement got (pass_facts) and what was free
+-- when it began (pass_free) to its verdict.
+INSERT INTO pass_verdicts_{{.}}
 WITH
     asked AS
     (
@@ -75,26 +75,10 @@ WITH
                 'window_s', if(cause = '', '', toString(intDiv({window_ms:Int64}, 1000))))) AS cause_detail,
             source AS membership_source, generation, judged
         FROM ruled AS f
-    ),
-    before AS
-    (
-        SELECT *
-        FROM verdicts
-        WHERE cluster = {cluster:String} AND job_id IN (SELECT job_id FROM pass_facts_{{.}}) AND (job_id, attempt, seq) IN (SELECT job_id, attempt, seq FROM pass_facts_{{.}})
-        ORDER BY version DESC
-        LIMIT 1 BY job_id, attempt, seq
     )
 SELECT
-    {cluster:String} AS cluster, w.job_id, w.attempt, w.seq, w.valid_from, w.valid_to, w.outcome, w.outcome_reason, w.gpus, w.node_count, w.unknown_nodes,
-    w.domains_used, w.domains_min, w.excess_domains, w.partitions_used, w.domains, w.domain_gpus, w.domain_nodes, w.balance, w.smallest_shard,
-    w.intent, w.intent_met, w.aligned, w.cause, w.cause_detail, w.membership_source, w.generation,
-    fromUnixTimestamp64Milli({judged_at_ms:Int64}, 'UTC') AS judged_at, {version:UInt64} AS version, NOT w.judged AS is_deleted
-FROM worded AS w
-LEFT JOIN before AS b ON w.job_id = b.job_id AND w.attempt = b.attempt AND w.seq = b.seq
-WHERE throwIf((SELECT count() FROM pass_facts_{{.}} WHERE chunk = {chunk:UInt64}) != {rows:UInt64}, 'pass_facts does not hold this chunk') = 0
-  AND if(NOT w.judged OR b.version = 0 OR b.is_deleted,
-    w.judged OR b.version > 0 AND NOT b.is_deleted,
-    toString((w.valid_from, w.valid_to, w.outcome, w.outcome_reason, w.gpus, w.node_count, w.unknown_nodes, w.domains_used, w.domains_min, w.excess_domains,
-        w.partitions_used, w.domains, w.domain_gpus, w.domain_nodes, w.balance, w.smallest_shard, w.intent, w.intent_met, w.aligned, w.cause, w.cause_detail, w.membership_source))
-    != toString((b.valid_from, b.valid_to, b.outcome, b.outcome_reason, b.gpus, b.node_count, b.unknown_nodes, b.domains_used, b.domains_min, b.excess_domains,
-        b.partitions_used, b.domains, b.domain_gpus, b.domain_nodes, b.balance, b.smallest_shard, b.intent, b.intent_met, b.aligned, b.cause, b.cause_detail, b.membership_source)))
+    {cluster:String} AS cluster, job_id, attempt, seq, valid_from, valid_to, outcome, outcome_reason, gpus, node_count, unknown_nodes,
+    domains_used, domains_min, excess_domains, partitions_used, domains, domain_gpus, domain_nodes, balance, smallest_shard,
+    intent, intent_met, aligned, cause, cause_detail, membership_source, generation AS membership_generation,
+    fromUnixTimestamp64Milli({judged_at_ms:Int64}, 'UTC') AS judged_at, {version:UInt64} AS version, NOT judged AS is_deleted
+FROM worded
