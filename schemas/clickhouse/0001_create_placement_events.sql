@@ -1,6 +1,7 @@
 -- Raw placement records, one row a record. Loaded, never changed. The partition is by load time, so that one insert
--- block is one part and therefore atomic together with the offsets it holds.
--- shard: cityHash64(cluster, job_id)
+-- block is one part and therefore atomic together with the offsets it holds; for the same reason rows are spread over a
+-- cluster by Kafka partition.
+-- shard: kafka_partition
 CREATE TABLE placement_events
 (
     kafka_partition      Int32 CODEC(ZSTD(1)),

@@ -1,5 +1,5 @@
 -- Raw membership records: what each source said of each node.
--- shard: cityHash64(cluster, node)
+-- shard: kafka_partition
 CREATE TABLE membership_events
 (
     kafka_partition  Int32 CODEC(ZSTD(1)),

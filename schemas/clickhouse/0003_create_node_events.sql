@@ -1,5 +1,5 @@
 -- Raw node records: capacity and schedulability.
--- shard: cityHash64(cluster, node)
+-- shard: kafka_partition
 CREATE TABLE node_events
 (
     kafka_partition  Int32 CODEC(ZSTD(1)),

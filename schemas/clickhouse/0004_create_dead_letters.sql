@@ -1,6 +1,6 @@
 -- Records that could not be used, whole, with the reason. kafka_partition and kafka_offset are those of the
 -- dead-letter topic; topic, topic_partition and topic_offset say where the record came from.
--- shard: cityHash64(topic, topic_partition)
+-- shard: kafka_partition
 CREATE TABLE dead_letters
 (
     kafka_partition Int32,

@@ -1,5 +1,5 @@
 -- When each collector last read its source in full: how old an answer is comes from here.
--- shard: cityHash64(cluster, source)
+-- shard: kafka_partition
 CREATE TABLE source_events
 (
     kafka_partition Int32 CODEC(ZSTD(1)),

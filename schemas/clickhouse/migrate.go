@@ -89,14 +89,18 @@ ORDER BY name`
 // Plan returns the steps that Migrate would apply, in order, and changes nothing. It refuses a database that is newer
 // than this binary (ErrNewer) or holds a step with another content (ErrEdited).
 func Plan(ctx context.Context, conn driver.Conn, o Options) ([]Step, error) {
+	all, err := sources()
+	if err != nil {
+		return nil, err
+	}
+	return plan(ctx, conn, o, all)
+}
+
+func plan(ctx context.Context, conn driver.Conn, o Options, all []source) ([]Step, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	applied, err := readLedger(ctx, conn, o)
-	if err != nil {
-		return nil, err
-	}
-	all, err := sources()
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +132,15 @@ func Plan(ctx context.Context, conn driver.Conn, o Options) ([]Step, error) {
 // Migrate brings the database up to date and does nothing when it is. Any number may run at once and any may die: each
 // statement is safe to run twice, and a step counts only once it is in the ledger.
 func Migrate(ctx context.Context, conn driver.Conn, o Options) error {
-	pending, err := Plan(ctx, conn, o)
+	all, err := sources()
+	if err != nil {
+		return err
+	}
+	return migrate(ctx, conn, o, all)
+}
+
+func migrate(ctx context.Context, conn driver.Conn, o Options, all []source) error {
+	pending, err := plan(ctx, conn, o, all)
 	if err != nil || len(pending) == 0 {
 		return err
 	}

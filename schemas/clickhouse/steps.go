@@ -40,6 +40,21 @@ const (
 // TableSchemaSteps is the ledger of applied steps.
 const TableSchemaSteps = "schema_steps"
 
+// RawTables lists the raw tables.
+func RawTables() []string {
+	return []string{
+		TablePlacementEvents, TableMembershipEvents, TableNodeEvents, TableSourceEvents, TableDeadLetters,
+	}
+}
+
+// DerivedTables lists the derived tables.
+func DerivedTables() []string {
+	return []string{
+		TableMembership, TableMembershipFacts, TableNodeStates, TableNodeFacts, TableAttempts, TablePlacements,
+		TableVerdicts, TableDomainCapacity, TableTopologyConflicts, TablePassProgress,
+	}
+}
+
 //go:embed [0-9][0-9][0-9][0-9]_*.sql
 var files embed.FS
 
@@ -159,9 +174,9 @@ func tidy(s string) string {
 }
 
 var (
-	createTable = regexp.MustCompile(`^CREATE TABLE (\w+)\s*\(`)
-	alterTable  = regexp.MustCompile(`^ALTER TABLE (\w+)\s`)
-	engine      = regexp.MustCompile(`(?m)^ENGINE = (\w*MergeTree)(?:\(([^)]*)\))?`)
+	createTable  = regexp.MustCompile(`^CREATE TABLE (\w+)\s*\(`)
+	alterTable   = regexp.MustCompile(`^ALTER TABLE (\w+)\s`)
+	engineClause = regexp.MustCompile(`(?m)^ENGINE = (\w*MergeTree)(?:\(([^)]*)\))?`)
 )
 
 // errStatement names what a step may hold. Each kind must be safe to run twice, because a runner may die between a
@@ -185,7 +200,7 @@ func (s source) render(o Options) ([]string, error) {
 		if verb == "CREATE TABLE" {
 			verb += " IF NOT EXISTS"
 			if o.replicated() {
-				rest = engine.ReplaceAllStringFunc(rest, replicate)
+				rest = engineClause.ReplaceAllStringFunc(rest, replicate)
 				rest = strings.Replace(rest, "non_replicated_deduplication_window", "replicated_deduplication_window", 1)
 			}
 		}
@@ -209,7 +224,7 @@ const localSuffix = "_local"
 
 // replicate turns a MergeTree engine into its Replicated form; {shard} and {replica} are the server's macros.
 func replicate(s string) string {
-	m := engine.FindStringSubmatch(s)
+	m := engineClause.FindStringSubmatch(s)
 	args := "'/clickhouse/tables/{shard}/{database}/{table}', '{replica}'"
 	if m[2] != "" {
 		args += ", " + m[2]
