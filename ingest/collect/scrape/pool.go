@@ -3,9 +3,10 @@ package scrape
 import (
 	"container/heap"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"log/slog"
 	"net"
 	"sync"
@@ -259,9 +260,8 @@ func (s *schedule) update(l found, now time.Time) {
 
 // offset spreads the targets over the interval, each at the same place of it after every restart.
 func offset(url string, interval time.Duration) time.Duration {
-	h := fnv.New64a()
-	h.Write([]byte(url))
-	return time.Duration(h.Sum64() % uint64(interval))
+	sum := sha256.Sum256([]byte(url)) // names in a row must not give slots in a row
+	return time.Duration(binary.BigEndian.Uint64(sum[:]) % uint64(interval))
 }
 
 // settle notes how asking a target went and gives it its next slot.
