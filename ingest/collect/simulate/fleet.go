@@ -24,6 +24,9 @@ const (
 // sentinelClique is the CliqueID that fabric managers give racks nobody divided: the same on unrelated racks.
 const sentinelClique = 32766
 
+// healthyMask is what a driver says of a fabric without faults: no bandwidth lost, no recovery, no route or access trouble.
+const healthyMask = 0xaa
+
 // topologyName is what Slurm calls its topology where topology.conf makes it.
 const topologyName = "default"
 
@@ -92,13 +95,13 @@ func (f *fleet) fabric(node int, registered bool, since, observed int64, revisio
 		gpu := &event.GpuFabric{
 			Index: uint32(g),
 			Uuid:  "GPU-" + uuid(f.seed, f.cluster, f.name[node], fmt.Sprint(g)),
-			State: "in_progress",
+			State: event.FabricInProgress,
 		}
 		if registered {
-			gpu.State, gpu.Status = "completed", "success"
+			gpu.State, gpu.Status = event.FabricCompleted, event.FabricSuccess
 			gpu.ClusterUuid = f.domain(rackOf(node))
 			gpu.CliqueId = ptr(uint32(sentinelClique))
-			gpu.HealthMask = ptr(uint32(0))
+			gpu.HealthMask = ptr(uint32(healthyMask))
 		}
 		m.Gpus = append(m.Gpus, gpu)
 	}

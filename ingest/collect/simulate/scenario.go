@@ -127,7 +127,7 @@ func (w *writer) fabric(node string, since time.Duration, gpus int, domain strin
 	for g := range gpus {
 		m.Gpus = append(m.Gpus, &event.GpuFabric{
 			Index: uint32(g), Uuid: "GPU-" + uuid(0, w.cluster, node, fmt.Sprint(g)),
-			ClusterUuid: domain, CliqueId: ptr(clique), State: "completed", Status: "success",
+			ClusterUuid: domain, CliqueId: ptr(clique), State: event.FabricCompleted, Status: event.FabricSuccess,
 		})
 	}
 	w.add(m)
@@ -137,7 +137,7 @@ func (w *writer) fabric(node string, since time.Duration, gpus int, domain strin
 // unregistered declares a node whose fabric the fabric manager has not registered yet.
 func (w *writer) unregistered(node string, since time.Duration) {
 	for _, g := range w.fabric(node, since, gpusPerTray, "", 0).Gpus {
-		g.State, g.Status, g.CliqueId = "in_progress", "", nil
+		g.State, g.Status, g.CliqueId = event.FabricInProgress, "", nil
 	}
 }
 
