@@ -50,7 +50,7 @@ func collectors() map[string]collector {
 		"simulate": {
 			validate: func(s *settings) error { return s.Collect.Simulate.Validate() },
 			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
-				return simulate.New(s.Collect.Simulate, simulate.Deps{Log: d.log})
+				return simulate.New(s.Collect.Simulate, simulate.Deps{Log: d.log, Metrics: collect.NewMetrics(d.registry, "simulate", time.Now)})
 			},
 		},
 	}

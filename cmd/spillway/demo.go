@@ -38,6 +38,8 @@ func demoCommand() *cobra.Command {
 				fleet.Clusters[i].Racks = *racks
 			}
 		}
+		// A job of an hour shows as a minute, so what counts as a short wait shrinks with it.
+		s.Enrich.Window = max(time.Second, time.Duration(float64(s.Enrich.Window)/fleet.Speed))
 		s.Engine.DataDir = "var/demo"
 		if *dataDir != "" {
 			s.Engine.DataDir = *dataDir
