@@ -395,6 +395,22 @@ func TestFoldCapacityWritesChangesOnly(t *testing.T) {
 	}
 }
 
+// What ends with a minute's first millisecond held until then: the row of that minute says that it no longer does.
+func TestFoldCapacitySeesWhatEndsWithTheMinute(t *testing.T) {
+	s := newStore(t)
+	s.putHomes("c", map[string][]interval[home]{"n1": {{base, minuteAt(5), home{"x", ""}}, {minuteAt(5), forever, home{"y", ""}}}})
+	s.putOffers("c", map[string][]interval[offer]{"n1": {{base, forever, offer{u16(4), u16(4)}}}})
+	s.capacity("c", minuteAt(5), forever)
+	rows, err := s.capacityRows(context.Background(), "c", base, base+10*minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, known := rows[capacityKey{minuteAt(5), "x"}]
+	if !known || x.nodes != 0 || rows[capacityKey{minuteAt(5), "y"}].nodes != 1 || len(rows) != 2 {
+		t.Fatalf("want x empty and y with a node at minute 5, got %+v", rows)
+	}
+}
+
 func TestCapacityOfOneDomain(t *testing.T) {
 	nvl72 := func(usable int, claims map[int]claim) clusterHistory {
 		h := clusterHistory{homes: map[string][]interval[home]{}, offers: map[string][]interval[offer]{}, claims: map[string][]interval[claim]{}}

@@ -72,12 +72,13 @@ func (r membershipRecord) fact() fact {
 	f := fact{reason: reasonNoSource, levels: map[string]string{}}
 	var domains, partitions []string
 	for i, level := range r.levels {
-		switch level {
-		case event.LevelDomain:
+		switch {
+		case r.values[i] == "":
+		case level == event.LevelDomain:
 			domains = append(domains, r.values[i])
-		case event.LevelPartition:
+		case level == event.LevelPartition:
 			partitions = append(partitions, r.values[i])
-		case event.LevelNode: // says nothing that the key does not
+		case level == event.LevelNode: // says nothing that the key does not
 		default:
 			if _, twice := f.levels[level]; !twice {
 				f.levels[level] = r.values[i]

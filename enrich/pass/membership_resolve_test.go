@@ -342,3 +342,31 @@ func randomRecords(rnd *rand.Rand, n int) []said {
 	}
 	return out
 }
+
+// Whatever a source prints, a node has a domain or a reason why not, a partition lies in its domain, and no domain is
+// made of zeros.
+func FuzzMembershipFact(f *testing.F) {
+	f.Add("completed", "success", uuidX, uint32(3), "completed", "success", uuidX, "domain", "rack1", "partition", "7", false)
+	f.Add("completed", "success", uuid0, uint32(0), "in_progress", "", "", "block", "b1", "domain", uuid0, false)
+	f.Add("completed", "insufficient_resources", uuid0, uint32(0), "", "", "", "", "", "", "", true)
+	f.Add("not_supported", "", "", uint32(32766), "Completed", "Success", "0", "domain", "a", "domain", "b", false)
+	f.Fuzz(func(t *testing.T, s1, t1, u1 string, clique uint32, s2, t2, u2, l1, v1, l2, v2 string, removed bool) {
+		r := membershipRecord{
+			node: "n1", levels: []string{l1, l2}, values: []string{v1, v2}, removed: removed,
+			gpus: []gpuIdentity{{u1, &clique, s1, t1}, {u2, nil, s2, t2}},
+		}
+		got := r.fact()
+		if (got.domain == "") == (got.reason == "") {
+			t.Fatalf("domain %q with reason %q", got.domain, got.reason)
+		}
+		if got.partition != "" && !ownDomain(got.domain) && !strings.HasPrefix(got.partition, got.domain+".") {
+			t.Fatalf("partition %q is not of domain %q", got.partition, got.domain)
+		}
+		if got.domain == uuid0 {
+			t.Fatal("a domain of zeros")
+		}
+		if got.levels == nil || !got.equal(r.fact()) {
+			t.Fatalf("the fact is not stable: %+v", got)
+		}
+	})
+}

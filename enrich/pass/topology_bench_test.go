@@ -72,23 +72,28 @@ func BenchmarkMembership(b *testing.B) {
 	})
 }
 
-// BenchmarkResolve measures the resolution alone, in memory.
+// BenchmarkResolve measures the resolution alone, in memory: where both sources know the same racks, and where the
+// lower one puts all nodes into one domain.
 func BenchmarkResolve(b *testing.B) {
-	var records []said
-	for i := range 25_000 {
-		node, rack, uuid := rackOf(i)
-		at := int64(10 + i%50)
-		records = append(records, said{viewNVML, at, uint64(at), good(node, uuid, 32766)}, said{viewSlurm, at, uint64(at), block(node, rack)})
-	}
-	o := &oracle{records: records, views: []view{viewNVML, viewSlurm}}
-	var nodes []nodeFacts
-	for i := range 25_000 {
-		a, s := records[2*i], records[2*i+1]
-		nodes = append(nodes, nodeFacts{a.record.node, [][]interval[fact]{{{a.at, forever, a.record.fact()}}, {{s.at, forever, s.record.fact()}}}})
-	}
-	sortViews(o.views, event.MembershipSources())
-	for b.Loop() {
-		resolve(o.views, nodes, 0)
+	for name, domain := range map[string]func(i int) string{
+		"racks":  func(i int) string { _, rack, _ := rackOf(i); return rack },
+		"coarse": func(int) string { return "capacity-block" },
+	} {
+		views := []view{viewNVML, viewSlurm}
+		sortViews(views, event.MembershipSources())
+		var nodes []nodeFacts
+		for i := range 25_000 {
+			node, _, uuid := rackOf(i)
+			at := int64(10 + i%5000)
+			nodes = append(nodes, nodeFacts{node, [][]interval[fact]{
+				{{at, forever, good(node, uuid, 32766).fact()}}, {{10, forever, block(node, domain(i)).fact()}},
+			}})
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				resolve(views, nodes, 0)
+			}
+		})
 	}
 }
 

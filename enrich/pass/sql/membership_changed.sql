@@ -27,3 +27,4 @@ LEFT JOIN known ON said.cluster = known.cluster AND said.node = known.node AND s
                AND said.topology = known.topology
 WHERE said.fingerprint != known.fingerprint OR said.since < known.valid_from
 GROUP BY cluster, node, source, topology
+SETTINGS join_use_nulls = 0

@@ -26,3 +26,4 @@ FROM said
 LEFT JOIN known ON said.cluster = known.cluster AND said.node = known.node AND said.source = known.source
 WHERE said.fingerprint != known.fingerprint OR said.since < known.valid_from
 GROUP BY cluster, node, source
+SETTINGS join_use_nulls = 0
