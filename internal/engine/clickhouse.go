@@ -207,6 +207,13 @@ var ownException = regexp.MustCompile(`(?m)^(Received exception|Code: \d+\. DB::
 // diagnose turns what a dead child left in its logs into an error with a remedy.
 func (s *server) diagnose() error {
 	tail := s.tail()
+	select {
+	case <-s.ended:
+		if s.endErr != nil {
+			tail = s.endErr.Error() + "\n" + tail // such as "signal: killed", which is what running out of memory looks like
+		}
+	default:
+	}
 	e := &Error{Op: "run clickhouse", Kind: ErrDied, Detail: tail, Hint: "see " + s.paths.log + " and " + s.paths.output}
 	has := func(parts ...string) bool {
 		for _, p := range parts {
