@@ -1,0 +1,279 @@
+package fabric
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+// Name is the collector's name in configuration, metrics and source records.
+const Name = "fabric"
+
+const (
+	reportEvery = 10 * time.Second // at most, while nothing turns bad or good
+	maxOutput   = 16 << 20         // of one command or file; that of 16 GPUs has less than 1 MB
+)
+
+// Deps are what a collector works with. All may be left out.
+type Deps struct {
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
+}
+
+// Collector runs nvidia-smi, or reads what others recorded of it.
+type Collector struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *collect.Metrics
+	now     func() time.Time
+
+	told     map[string]told // by node
+	good     time.Time       // of the newest read of all
+	problem  string          // in the last source record
+	reported time.Time
+	failing  map[string]string // what is wrong, by what was read
+}
+
+// told is the membership that was stored last.
+type told struct {
+	gpus *event.Membership // without its times
+	at   time.Time
+}
+
+// New makes a collector and starts nothing. The error says what is wrong with the configuration.
+func New(cfg Config, deps Deps) (*Collector, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Node == "" && len(cfg.Command) > 0 {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("find the name of this machine: %w; set node", err)
+		}
+		cfg.Node, _, _ = strings.Cut(host, ".")
+	}
+	c := &Collector{cfg: cfg, log: deps.Log, now: deps.Now, told: map[string]told{}, failing: map[string]string{}}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if deps.Registerer != nil {
+		c.metrics = collect.NewMetrics(deps.Registerer, Name, c.now)
+	}
+	return c, nil
+}
+
+// Name implements collect.Collector.
+func (c *Collector) Name() string { return Name }
+
+// Run implements collect.Collector. A node whose output cannot be read keeps its last good state.
+func (c *Collector) Run(ctx context.Context, out collect.Emitter) error {
+	tick := time.NewTicker(c.cfg.Interval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		c.poll(ctx, out)
+		if ctx.Err() == nil {
+			c.report(ctx, out)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// poll reads everything once.
+func (c *Collector) poll(ctx context.Context, out collect.Emitter) {
+	failing, nodes := map[string]string{}, 0
+	read := func(what, node string, output func() ([]byte, time.Time, error)) {
+		c.metrics.Poll("node")
+		reason, err := c.read(ctx, node, output, out)
+		if err == nil {
+			nodes++
+			if c.failing[what] != "" {
+				c.log.Info("fabric is read again", "node", node, "from", what)
+			}
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		failing[what] = fmt.Sprintf("read the fabric of %s from %s: %v", node, what, err)
+		c.metrics.Failed(reason)
+		if c.failing[what] == "" {
+			c.log.Error("fabric is not read, what was read before stays", "node", node, "from", what, "error", err)
+		}
+	}
+	if len(c.cfg.Command) > 0 {
+		read(strings.Join(c.cfg.Command, " "), c.cfg.Node, func() ([]byte, time.Time, error) { return c.run(ctx) })
+	}
+	if c.cfg.Recorded != "" {
+		paths, err := filepath.Glob(c.cfg.Recorded)
+		if err == nil && len(paths) == 0 {
+			failing[c.cfg.Recorded] = fmt.Sprintf("find %s: there is no such file", c.cfg.Recorded)
+			c.metrics.Failed("read")
+		}
+		for _, path := range paths {
+			if ctx.Err() != nil {
+				return
+			}
+			node := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+			read(path, node, func() ([]byte, time.Time, error) { return c.file(path) })
+		}
+	}
+	c.failing = failing
+	if len(failing) == 0 && ctx.Err() == nil {
+		c.good = c.now()
+		c.metrics.Good("nodes", nodes, c.good)
+	}
+}
+
+// read reads one node and emits what is new of it, or gives the reason why not.
+func (c *Collector) read(ctx context.Context, node string, output func() ([]byte, time.Time, error), out collect.Emitter) (string, error) {
+	text, at, err := output()
+	if err != nil {
+		return "read", err
+	}
+	gpus, unknown, err := Parse(bytes.NewReader(text))
+	if err != nil {
+		return "parse", err
+	}
+	m := Membership(c.cfg.Cluster, node, gpus)
+	before := c.told[node]
+	if before.gpus != nil && proto.Equal(m, before.gpus) && c.now().Sub(before.at) < c.cfg.Refresh {
+		return "", nil
+	}
+	if len(unknown) > 0 {
+		c.metrics.Dropped("unknown", len(unknown))
+		c.log.Warn("the driver says something that is not known", "node", node, "rows", unknown)
+	}
+	record := proto.CloneOf(m)
+	record.ObservedAtMs, record.Revision = at.UnixMilli(), event.Revision(at)
+	if err := record.Validate(); err != nil {
+		return "invalid", err
+	}
+	if err := out.Emit(ctx, record); err != nil {
+		return "emit", fmt.Errorf("emit membership: %w", err)
+	}
+	c.metrics.Emitted("change", 1)
+	c.told[node] = told{m, c.now()}
+	return "", nil
+}
+
+// Membership is the record of a node, without its times.
+func Membership(cluster, node string, gpus []GPU) *event.Membership {
+	m := &event.Membership{Cluster: cluster, Node: node, Source: event.SourceNVML}
+	for i, g := range gpus {
+		if !g.Told {
+			continue
+		}
+		f := &event.GpuFabric{
+			Index: uint32(i), Uuid: g.UUID, ClusterUuid: g.ClusterUUID, CliqueId: g.CliqueID, State: g.State, Status: g.Status,
+		}
+		if mask := g.Health.Mask(); mask != 0 {
+			f.HealthMask = &mask
+		}
+		m.Gpus = append(m.Gpus, f)
+	}
+	return m
+}
+
+// run runs the command.
+func (c *Collector) run(ctx context.Context) ([]byte, time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	at := c.now()
+	cmd := exec.CommandContext(ctx, c.cfg.Command[0], c.cfg.Command[1:]...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.WaitDelay = time.Second // a driver that hangs keeps its process, and with it the pipe
+	var stdout, stderr limited
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if stdout.full || stderr.full {
+			return nil, at, errTooLong // the process itself ended of a broken pipe
+		}
+		if ctx.Err() != nil {
+			err = fmt.Errorf("no end after %v: %w", c.cfg.Timeout, ctx.Err())
+		}
+		said := strings.Join(strings.Fields(stderr.text.String()+" "+stdout.text.String()), " ")
+		return nil, at, fmt.Errorf("%w: %.200s", err, said)
+	}
+	return stdout.text.Bytes(), at, nil
+}
+
+var errTooLong = errors.New("the output is longer than that of any nvidia-smi")
+
+// limited refuses an output without end. It is no io.ReaderFrom, which would go past the limit.
+type limited struct {
+	text bytes.Buffer
+	full bool
+}
+
+// Write implements io.Writer.
+func (l *limited) Write(p []byte) (int, error) {
+	if l.text.Len()+len(p) > maxOutput {
+		l.full = true
+		return 0, errTooLong
+	}
+	return l.text.Write(p)
+}
+
+// file reads a recorded output.
+func (c *Collector) file(path string) ([]byte, time.Time, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if info.Size() > maxOutput {
+		return nil, time.Time{}, errTooLong
+	}
+	text, err := os.ReadFile(path)
+	return text, info.ModTime(), err
+}
+
+// report emits the source record: at once when reading turns bad or good again, else now and then.
+func (c *Collector) report(ctx context.Context, out collect.Emitter) {
+	now, problem := c.now(), ""
+	for _, p := range c.failing {
+		if problem == "" || p < problem {
+			problem = p
+		}
+	}
+	if n := len(c.failing); n > 1 {
+		problem = fmt.Sprintf("%d outputs are not read, as: %s", n, problem)
+	}
+	turned := (problem == "") != (c.problem == "")
+	if !turned && !c.reported.IsZero() && now.Sub(c.reported) < reportEvery {
+		return
+	}
+	interval := uint32(min(c.cfg.Interval.Milliseconds(), 1<<31))
+	r := &event.Source{
+		Cluster: c.cfg.Cluster, Source: Name, ObservedAtMs: now.UnixMilli(),
+		GoodAtMs: event.Millis(c.good), Problem: problem, IntervalMs: &interval,
+	}
+	if err := out.Emit(ctx, r); err != nil {
+		if ctx.Err() == nil {
+			c.metrics.Failed("emit")
+			c.log.Error("how the fabric is read is not reported", "error", err)
+		}
+		return
+	}
+	c.reported, c.problem = now, problem
+}
