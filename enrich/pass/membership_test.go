@@ -202,9 +202,9 @@ func TestFoldMembershipWritesNothingForARefresh(t *testing.T) {
 func TestFoldMembershipReachesFormerPeers(t *testing.T) {
 	s := newStore(t)
 	s.load("c", said{viewSlurm, 10, 10, block("n1", "rack01")}, said{viewSlurm, 10, 10, block("n2", "rack01")})
-	s.load("c", said{viewSlurm, 50, 50, block("n2", "rack02")})
+	s.load("c", said{viewSlurm, 50, 50, block("n1", "rack02")})
 	s.load("c", said{viewNVML, 20, 20, good("n1", uuidX, 1)})
-	want := "10 slurm_topology rack01 ()\n20 slurm_topology X ()\n50 slurm_topology rack02 ()\n"
+	want := "10 slurm_topology rack01 ()\n20 slurm_topology X ()\n50 slurm_topology rack01 ()\n"
 	if d := cmp.Diff(want, s.membership("c")["n2"].print()); d != "" {
 		t.Fatal(d)
 	}
