@@ -24,7 +24,7 @@ func (f capacityFact) equal(g capacityFact) bool {
 		same(f.schedulable, g.schedulable) && f.state == g.state && f.why == g.why && f.removed == g.removed
 }
 
-// nodeState is what a node offers, from all its sources.
+// nodeCapacity is what a node offers, from all its sources; nil = not known.
 type nodeCapacity struct {
 	present     *uint16
 	usable      *uint16
