@@ -1,0 +1,106 @@
+package advise
+
+import "math"
+
+// Bounded weighs waiting against what a worse shape is predicted to cost. A gang that fits one domain gets the tightest;
+// otherwise the best split that is free now is found: as few domains as can be, shares balanced and whole segments. It is
+// taken at once where the predicted slowdown is within Tolerance, so classes that do not depend on the fabric, and shapes
+// that cost nothing, never wait. A split that costs more waits for a better shape, for at most Patience times the time the
+// split would lose, and for no longer than the ask's MaxWait or Longest: the wait is bounded. A Required gang never splits.
+type Bounded struct {
+	Links Links
+	// Tolerance is the predicted loss, as a share of run time, that is accepted without waiting.
+	Tolerance float64
+	// Patience is how many seconds to wait for each second that the split is predicted to lose.
+	Patience float64
+	// Longest is the longest wait, in seconds, where the ask names none.
+	Longest int64
+}
+
+// NewBounded is the strategy with the bounds that the simulator's tuning seeds settled on.
+func NewBounded(links Links) Bounded {
+	return Bounded{Links: links, Tolerance: 0.02, Patience: 10, Longest: 24 * 3600}
+}
+
+// Name is "bounded".
+func (Bounded) Name() string { return "bounded" }
+
+// Place implements Strategy.
+func (b Bounded) Place(v *View, a *Ask, p *Plan) {
+	if a.Shared > 0 {
+		p.share(v, a, false)
+		return
+	}
+	sum, most := p.survey(v, a)
+	need := a.needs()
+	if d := p.tightest(len(v.Free), need, false); d >= 0 {
+		p.one(a, d)
+		p.Split = exact()
+		return
+	}
+	if sum < need || !a.allowed(2) {
+		return
+	}
+	p.sort(len(v.Free), most)
+	fewest := p.fewest(need)
+	if !a.allowed(fewest) {
+		return
+	}
+	ideal := v.ideal(a)
+	b.split(v, a, p, fewest, ideal)
+	if b.accepts(a, p.Split.worst()) {
+		p.Outcome = Placed
+	} else {
+		p.Outcome = Waits
+	}
+}
+
+// wider is how many domains more than the fewest are tried: a third part can even out two lopsided ones.
+const wider = 2
+
+// split puts the best of the balanced shapes into the plan: the lowest predicted slowdown, and of equals the fewest
+// domains.
+func (b Bounded) split(v *View, a *Ask, p *Plan, fewest int, ideal int32) {
+	best := math.Inf(1)
+	for m := fewest; m <= fewest+wider && m <= len(p.sorted) && int32(m) <= a.needs() && a.allowed(m); m++ {
+		p.balanced(a, m)
+		i := b.Links.Predict(v.Topology, p.Parts, a.GPUsPerNode, ideal, a.Traffic)
+		if w := i.worst(); m == fewest || w < best {
+			best, p.Split = w, i
+			p.best = append(p.best[:0], p.Parts...)
+		}
+		if best <= 1 {
+			break
+		}
+	}
+	p.Parts = append(p.Parts[:0], p.best...)
+}
+
+// accepts reports whether a split that slows the job this much is to be taken now.
+func (b Bounded) accepts(a *Ask, slowdown float64) bool {
+	loss := slowdown - 1
+	if loss <= b.Tolerance || a.Mode == Unconstrained {
+		return true
+	}
+	bound := float64(b.Longest)
+	if a.MaxWait >= 0 {
+		bound = float64(a.MaxWait)
+	}
+	if a.Duration > 0 {
+		bound = min(bound, b.Patience*loss*float64(a.Duration))
+	}
+	return float64(a.Waited) >= bound
+}
+
+// ideal is the smallest part, in GPUs, of the best shape the ask could have in an empty cluster: all of it where a domain
+// is large enough, and an even share of the fewest largest domains where none is.
+func (v *View) ideal(a *Ask) int32 {
+	size := int32(1)
+	for i := range v.Topology.Domains {
+		size = max(size, a.within(v.Topology.Domains[i].Count))
+	}
+	u := a.unit()
+	size = max(1, size/u)
+	m := (a.needs() + size - 1) / size
+	return a.needs() / m * u * a.GPUsPerNode
+}

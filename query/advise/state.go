@@ -1,0 +1,296 @@
+package advise
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+)
+
+// Never is the time at which a node comes free that nobody can say of: it is down, or its holder has no end estimate.
+const Never = math.MaxInt64
+
+// OverdueGrace is how long, in seconds, a holder that has outlived its end estimate is expected to go on.
+const OverdueGrace = 15 * 60
+
+// Hold is a running attempt: the nodes it holds and what is known of its end. It is immutable once it has been given to a
+// State. Times are Unix seconds.
+type Hold struct {
+	// Key names the attempt within the cluster.
+	Key    string
+	Job    string
+	Tenant string
+	Class  string
+	Nodes  []Share
+	Start  int64
+	// End is the estimated end; 0 where there is none.
+	End         int64
+	Priority    int64
+	Preemptible bool
+	// Probe marks a verification job that any real job may evict: its GPUs count as free, and are marked so.
+	Probe bool
+	// Unsaved is the work since the last checkpoint and Restart the time to start again, both in seconds; negative
+	// where not known.
+	Unsaved, Restart int64
+
+	parts []holdPart
+}
+
+// Share is what a hold has of one node.
+type Share struct {
+	Node int32
+	GPUs int32
+}
+
+// GPUs is how many GPUs the hold has in all.
+func (h *Hold) GPUs() int32 {
+	n := int32(0)
+	for _, s := range h.Nodes {
+		n += s.GPUs
+	}
+	return n
+}
+
+// holdPart is the share of a hold in one domain.
+type holdPart struct {
+	domain int32
+	shares []Share
+}
+
+// counts are the figures of a state, in slices indexed by node or by domain.
+type counts struct {
+	up       []bool  // per node: healthy and schedulable
+	used     []uint8 // per node: GPUs held by real jobs
+	probes   []uint8 // per node: GPUs held by probe jobs
+	tenant   []int32 // per node: index of the tenant it is reserved for, 0 for none
+	freeAt   []int64 // per node: when it is wholly free: 0 now, Never
+	order    []int64 // freeAt, sorted within each domain
+	healthy  []int32 // per domain: nodes that are up
+	free     []int32 // per domain: nodes wholly free, probe jobs not counting, reserved for nobody
+	probed   []int32 // per domain: of free, those that a probe job is on
+	held     []int32 // per domain: nodes that a real job has GPUs of
+	partial  []int32 // per domain x maxGPUs: nodes in use with that many GPUs free
+	reserved []int32 // the nodes with a tenant, ascending
+}
+
+func (c *counts) clone() counts {
+	return counts{
+		up: slices.Clone(c.up), used: slices.Clone(c.used), probes: slices.Clone(c.probes), tenant: slices.Clone(c.tenant),
+		freeAt: slices.Clone(c.freeAt), order: slices.Clone(c.order), healthy: slices.Clone(c.healthy), free: slices.Clone(c.free),
+		probed: slices.Clone(c.probed), held: slices.Clone(c.held), partial: slices.Clone(c.partial), reserved: slices.Clone(c.reserved),
+	}
+}
+
+// State is the cluster as its writer knows it. It is not safe for concurrent use: one goroutine changes it and publishes
+// snapshots, which any number of readers take without a lock.
+type State struct {
+	Topology *Topology
+	counts
+	holds   map[string]*Hold
+	byDom   [][]*Hold
+	tenants []string // tenants[0] is nobody
+	seq     uint64
+	current atomic.Pointer[Snapshot]
+}
+
+// Snapshot is the state as it was at one moment. It is immutable.
+type Snapshot struct {
+	Topology *Topology
+	// Seq counts the snapshots of a state; At is the Unix time its writer gave it.
+	Seq uint64
+	At  int64
+	counts
+	byDom   [][]*Hold
+	tenants []string
+}
+
+// NewState is an empty cluster: every node is up and free.
+func NewState(t *Topology) *State {
+	n, d := len(t.Nodes), len(t.Domains)
+	s := &State{
+		Topology: t, holds: map[string]*Hold{}, byDom: make([][]*Hold, d), tenants: []string{""},
+		counts: counts{
+			up: make([]bool, n), used: make([]uint8, n), probes: make([]uint8, n), tenant: make([]int32, n),
+			freeAt: make([]int64, n), order: make([]int64, n),
+			healthy: make([]int32, d), free: make([]int32, d), probed: make([]int32, d), held: make([]int32, d),
+			partial: make([]int32, d*maxGPUs),
+		},
+	}
+	for i := range s.up {
+		s.up[i] = true
+	}
+	for i := range t.Domains {
+		s.refresh(int32(i))
+	}
+	return s
+}
+
+// Hold begins an attempt. One that is known already by its key is replaced, as when its nodes or estimate change.
+func (s *State) Hold(h *Hold) error {
+	shares := slices.Clone(h.Nodes)
+	slices.SortFunc(shares, func(a, b Share) int { return int(a.Node) - int(b.Node) })
+	h.parts = h.parts[:0]
+	for i, sh := range shares {
+		if sh.Node < 0 || int(sh.Node) >= len(s.up) || sh.GPUs < 1 || sh.GPUs > s.Topology.Nodes[sh.Node].GPUs {
+			return fmt.Errorf("holding attempt %q: %d GPUs on node %d: name a node of this generation and no more GPUs than it has",
+				h.Key, sh.GPUs, sh.Node)
+		}
+		d := s.Topology.Nodes[sh.Node].Domain
+		if last := len(h.parts) - 1; last < 0 || h.parts[last].domain != d {
+			h.parts = append(h.parts, holdPart{domain: d, shares: shares[i:i]})
+		}
+		p := &h.parts[len(h.parts)-1]
+		p.shares = p.shares[:len(p.shares)+1]
+	}
+	s.Release(h.Key)
+	s.holds[h.Key] = h
+	for _, p := range h.parts {
+		// A new slice: snapshots share the old one.
+		s.byDom[p.domain] = append(slices.Clip(s.byDom[p.domain]), h)
+		s.refresh(p.domain)
+	}
+	return nil
+}
+
+// Release ends an attempt and reports whether it was known.
+func (s *State) Release(key string) bool {
+	h, ok := s.holds[key]
+	if !ok {
+		return false
+	}
+	delete(s.holds, key)
+	for _, p := range h.parts {
+		old := s.byDom[p.domain]
+		left := make([]*Hold, 0, len(old))
+		for _, o := range old {
+			if o != h {
+				left = append(left, o)
+			}
+		}
+		s.byDom[p.domain] = left
+		s.refresh(p.domain)
+	}
+	return true
+}
+
+// SetUp says whether a node is healthy and schedulable. What runs on it goes on holding it.
+func (s *State) SetUp(node int32, up bool) {
+	s.up[node] = up
+	s.refresh(s.Topology.Nodes[node].Domain)
+}
+
+// Reserve keeps a node for one tenant; "" gives it back to all.
+func (s *State) Reserve(node int32, tenant string) {
+	i := slices.Index(s.tenants, tenant)
+	if i < 0 {
+		i = len(s.tenants)
+		s.tenants = append(slices.Clip(s.tenants), tenant)
+	}
+	s.tenant[node] = int32(i)
+	at, found := slices.BinarySearch(s.reserved, node)
+	switch {
+	case i > 0 && !found:
+		s.reserved = slices.Insert(s.reserved, at, node)
+	case i == 0 && found:
+		s.reserved = slices.Delete(s.reserved, at, at+1)
+	}
+	s.refresh(s.Topology.Nodes[node].Domain)
+}
+
+// refresh counts one domain anew. A domain is small, so counting it whole is cheap and cannot drift.
+func (s *State) refresh(domain int32) {
+	d := &s.Topology.Domains[domain]
+	first, last := d.First, d.First+d.Count
+	clear(s.used[first:last])
+	clear(s.probes[first:last])
+	clear(s.freeAt[first:last])
+	for _, h := range s.byDom[domain] {
+		for _, p := range h.parts {
+			if p.domain != domain {
+				continue
+			}
+			for _, sh := range p.shares {
+				if h.Probe {
+					s.probes[sh.Node] += uint8(sh.GPUs)
+					continue
+				}
+				s.used[sh.Node] += uint8(sh.GPUs)
+				end := h.End
+				if end <= 0 {
+					end = Never
+				}
+				s.freeAt[sh.Node] = max(s.freeAt[sh.Node], end)
+			}
+		}
+	}
+	healthy, free, probed, held := int32(0), int32(0), int32(0), int32(0)
+	partial := s.partial[int(domain)*maxGPUs : int(domain+1)*maxGPUs]
+	clear(partial)
+	for n := first; n < last; n++ {
+		if s.used[n] > 0 {
+			held++
+		}
+		if s.up[n] {
+			healthy++
+		}
+		switch {
+		case !s.up[n] || s.tenant[n] != 0:
+			s.freeAt[n] = Never
+		case s.used[n] == 0:
+			free++
+			if s.probes[n] > 0 {
+				probed++
+			}
+		default:
+			if left := s.Topology.Nodes[n].GPUs - int32(s.used[n]); left > 0 {
+				partial[left]++
+			}
+		}
+	}
+	s.healthy[domain], s.free[domain], s.probed[domain], s.held[domain] = healthy, free, probed, held
+	order := s.order[first:last]
+	copy(order, s.freeAt[first:last])
+	slices.Sort(order)
+}
+
+// Publish makes the state as it is now the current snapshot. It copies some 30 bytes a node, so a writer publishes after
+// a batch of changes, not after each.
+func (s *State) Publish(at int64) *Snapshot {
+	s.seq++
+	snap := &Snapshot{
+		Topology: s.Topology, Seq: s.seq, At: at, counts: s.clone(), byDom: slices.Clone(s.byDom), tenants: s.tenants,
+	}
+	s.current.Store(snap)
+	return snap
+}
+
+// Current is the newest published snapshot; nil before the first. It may be called from any goroutine.
+func (s *State) Current() *Snapshot { return s.current.Load() }
+
+// View shows the state itself to a strategy, without a copy. It is valid until the next change.
+func (s *State) View() View { return view(s.Topology, &s.counts) }
+
+// Holding gives the attempt with this key; nil where there is none.
+func (s *State) Holding(key string) *Hold { return s.holds[key] }
+
+// View shows the snapshot to a strategy, without a copy.
+func (s *Snapshot) View() View { return view(s.Topology, &s.counts) }
+
+// Used is how many GPUs of a node real jobs hold.
+func (c *counts) Used(node int32) int32 { return int32(c.used[node]) }
+
+// Up reports whether a node is healthy and schedulable.
+func (c *counts) Up(node int32) bool { return c.up[node] }
+
+// FreeAt is when a node is wholly free by the end estimates: 0 for now, Never where nobody can say.
+func (c *counts) FreeAt(node int32) int64 { return c.freeAt[node] }
+
+// Holders are the attempts in a domain. The slice is not to be changed.
+func (s *Snapshot) Holders(domain int32) []*Hold { return s.byDom[domain] }
+
+// Holders are the attempts in a domain. The slice is not to be changed.
+func (s *State) Holders(domain int32) []*Hold { return s.byDom[domain] }
+
+func view(t *Topology, c *counts) View {
+	return View{Topology: t, Free: c.free, order: c.order, partial: c.partial}
+}
