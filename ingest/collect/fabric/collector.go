@@ -16,16 +16,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/ingest/collect/scrape"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // Name is the collector's name in configuration, metrics and source records.
 const Name = "fabric"
 
-const (
-	reportEvery = 10 * time.Second // at most, while nothing turns bad or good
-	maxOutput   = 16 << 20         // of one command or file; that of 16 GPUs has less than 1 MB
-)
+// maxOutput bounds one output; that of 16 GPUs has less than 1 MB.
+const maxOutput = 16 << 20
 
 // Deps are what a collector works with. All may be left out.
 type Deps struct {
@@ -41,11 +40,9 @@ type Collector struct {
 	metrics *collect.Metrics
 	now     func() time.Time
 
-	told     map[string]told // by node
-	good     time.Time       // of the newest read of all
-	problem  string          // in the last source record
-	reported time.Time
+	told     map[string]told   // by node
 	failing  map[string]string // what is wrong, by what was read
+	reporter scrape.Reporter
 }
 
 // told is the membership that was stored last.
@@ -76,6 +73,9 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 	if deps.Registerer != nil {
 		c.metrics = collect.NewMetrics(deps.Registerer, Name, c.now)
 	}
+	c.reporter = scrape.Reporter{
+		Cluster: cfg.Cluster, Source: Name, Interval: cfg.Interval, Now: c.now, Log: c.log, Metrics: c.metrics,
+	}
 	return c, nil
 }
 
@@ -89,7 +89,7 @@ func (c *Collector) Run(ctx context.Context, out collect.Emitter) error {
 	for ctx.Err() == nil {
 		c.poll(ctx, out)
 		if ctx.Err() == nil {
-			c.report(ctx, out)
+			c.reporter.Report(ctx, out, len(c.failing) > 0, c.problem)
 		}
 		select {
 		case <-ctx.Done():
@@ -140,8 +140,9 @@ func (c *Collector) poll(ctx context.Context, out collect.Emitter) {
 	}
 	c.failing = failing
 	if len(failing) == 0 && ctx.Err() == nil {
-		c.good = c.now()
-		c.metrics.Good("nodes", nodes, c.good)
+		good := c.now()
+		c.reporter.Good(good)
+		c.metrics.Good("nodes", nodes, good)
 	}
 }
 
@@ -248,32 +249,16 @@ func (c *Collector) file(path string) ([]byte, time.Time, error) {
 	return text, info.ModTime(), err
 }
 
-// report emits the source record: at once when reading turns bad or good again, else now and then.
-func (c *Collector) report(ctx context.Context, out collect.Emitter) {
-	now, problem := c.now(), ""
+// problem says what is wrong with the source as a whole.
+func (c *Collector) problem() string {
+	problem := ""
 	for _, p := range c.failing {
 		if problem == "" || p < problem {
 			problem = p
 		}
 	}
 	if n := len(c.failing); n > 1 {
-		problem = fmt.Sprintf("%d outputs are not read, as: %s", n, problem)
+		return fmt.Sprintf("%d outputs are not read, as: %s", n, problem)
 	}
-	turned := (problem == "") != (c.problem == "")
-	if !turned && !c.reported.IsZero() && now.Sub(c.reported) < reportEvery {
-		return
-	}
-	interval := uint32(min(c.cfg.Interval.Milliseconds(), 1<<31))
-	r := &event.Source{
-		Cluster: c.cfg.Cluster, Source: Name, ObservedAtMs: now.UnixMilli(),
-		GoodAtMs: event.Millis(c.good), Problem: problem, IntervalMs: &interval,
-	}
-	if err := out.Emit(ctx, r); err != nil {
-		if ctx.Err() == nil {
-			c.metrics.Failed("emit")
-			c.log.Error("how the fabric is read is not reported", "error", err)
-		}
-		return
-	}
-	c.reported, c.problem = now, problem
+	return problem
 }

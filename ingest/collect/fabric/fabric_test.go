@@ -281,7 +281,7 @@ func TestACommandThatFails(t *testing.T) {
 			}
 			col, out := newCollector(t, cfg), &collecttest.Sink{}
 			col.poll(t.Context(), out)
-			col.report(t.Context(), out)
+			col.reporter.Report(t.Context(), out, true, col.problem)
 			r := out.Records()
 			if len(r) != 1 || !strings.Contains(r[0].(*event.Source).Problem, c.want) {
 				t.Errorf("records %v, want a problem with %q", r, c.want)

@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	reportEvery = 10 * time.Second // at most, while nothing turns bad or good
-	loggedMost  = 20               // targets that turn bad or good and are logged, in that time
-	startPause  = 5 * time.Millisecond
+	loggedMost = 20 // targets that turn bad or good and are logged, in the time between two reports
+	startPause = 5 * time.Millisecond
 )
 
 // Reader turns answers into records. Every worker has its own, so that a reader may reuse its buffers; what is known of a
@@ -106,7 +105,9 @@ func (p *Pool) Run(ctx context.Context, out collect.Emitter) error {
 	}
 	wg.Go(func() { p.discover(ctx, lists) })
 
-	s := &schedule{pool: p, byURL: map[string]*entry{}}
+	s := &schedule{pool: p, byURL: map[string]*entry{}, reporter: Reporter{
+		Cluster: p.cfg.Cluster, Source: p.deps.Name, Interval: p.cfg.Interval, Now: p.deps.Now, Log: p.deps.Log, Metrics: p.deps.Metrics,
+	}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -212,9 +213,7 @@ type schedule struct {
 
 	unasked, failing int // of the listed targets
 	lost             error
-	good             time.Time // of the newest good answer
-	reported         time.Time
-	saidBad          bool // in the last report
+	reporter         Reporter
 	logged           int
 	logSince         time.Time
 }
@@ -290,8 +289,9 @@ func (s *schedule) settle(a asked, now time.Time) {
 		}
 		p.deps.Metrics.Failed(reason)
 	} else {
-		s.good = p.deps.Now()
-		p.deps.Metrics.Good("targets", len(s.byURL)-s.unasked-s.failing, s.good)
+		good := p.deps.Now()
+		s.reporter.Good(good)
+		p.deps.Metrics.Good("targets", len(s.byURL)-s.unasked-s.failing, good)
 	}
 	slot := now.Truncate(p.cfg.Interval).Add(e.offset)
 	if !slot.After(now) {
@@ -325,8 +325,6 @@ func (s *schedule) bad() bool {
 // problem puts it in words.
 func (s *schedule) problem() string {
 	switch {
-	case !s.bad():
-		return ""
 	case len(s.byURL) == 0 && s.lost != nil:
 		return "no target is known: " + s.lost.Error()
 	case len(s.byURL) == 0:
@@ -341,30 +339,12 @@ func (s *schedule) problem() string {
 	return fmt.Sprintf("%d of %d targets are not read, as: %s", s.failing, len(s.byURL), example)
 }
 
-// report emits the source record: once every target was asked for the first time, when the source turns bad or good, and
-// now and then.
+// report emits the source record, but not before every target was asked for the first time.
 func (s *schedule) report(ctx context.Context, out collect.Emitter) {
-	now := s.pool.deps.Now()
-	switch {
-	case s.reported.IsZero() && s.unasked > 0:
-		return
-	case s.bad() == s.saidBad && now.Sub(s.reported) < reportEvery:
+	if s.unasked > 0 && s.reporter.First() {
 		return
 	}
-	problem := s.problem()
-	interval := uint32(min(s.pool.cfg.Interval.Milliseconds(), 1<<31))
-	r := &event.Source{
-		Cluster: s.pool.cfg.Cluster, Source: s.pool.deps.Name, ObservedAtMs: now.UnixMilli(),
-		GoodAtMs: event.Millis(s.good), Problem: problem, IntervalMs: &interval,
-	}
-	if err := out.Emit(ctx, r); err != nil {
-		if ctx.Err() == nil {
-			s.pool.deps.Metrics.Failed("emit")
-			s.pool.deps.Log.Error("how the targets are read is not reported", "source", s.pool.deps.Name, "error", err)
-		}
-		return
-	}
-	s.reported, s.saidBad = now, problem != ""
+	s.reporter.Report(ctx, out, s.bad(), s.problem)
 }
 
 // queue is a heap of entries by the time they are due.

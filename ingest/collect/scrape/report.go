@@ -1,0 +1,56 @@
+package scrape
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+// reportEvery is how often a source record is emitted at most, while nothing turns bad or good.
+const reportEvery = 10 * time.Second
+
+// Reporter emits the source records of one collector: at once when reading its source turns bad or good again, else now and
+// then. Log, Metrics and all before them must be set.
+type Reporter struct {
+	Cluster, Source string
+	Interval        time.Duration
+	Now             func() time.Time
+	Log             *slog.Logger
+	Metrics         *collect.Metrics
+
+	good     time.Time // of the newest good read
+	reported time.Time
+	saidBad  bool // in the last report
+}
+
+// Good notes a good read.
+func (r *Reporter) Good(at time.Time) { r.good = at }
+
+// First says that nothing was reported yet.
+func (r *Reporter) First() bool { return r.reported.IsZero() }
+
+// Report emits a source record if it is time. Problem is asked for only then, and is empty if the source is not bad.
+func (r *Reporter) Report(ctx context.Context, out collect.Emitter, bad bool, problem func() string) {
+	now := r.Now()
+	if bad == r.saidBad && !r.First() && now.Sub(r.reported) < reportEvery {
+		return
+	}
+	interval := uint32(min(r.Interval.Milliseconds(), 1<<31))
+	record := &event.Source{
+		Cluster: r.Cluster, Source: r.Source, ObservedAtMs: now.UnixMilli(), GoodAtMs: event.Millis(r.good), IntervalMs: &interval,
+	}
+	if bad {
+		record.Problem = problem()
+	}
+	if err := out.Emit(ctx, record); err != nil {
+		if ctx.Err() == nil {
+			r.Metrics.Failed("emit")
+			r.Log.Error("how the source is read is not reported", "source", r.Source, "error", err)
+		}
+		return
+	}
+	r.reported, r.saidBad = now, bad
+}
