@@ -51,8 +51,7 @@ func newRegistry(t *testing.T) *registry {
 		Library: "library.so", LibrarySize: int64(len(r.content)),
 	}}}
 	served := r.pin.Platforms["test/test"].Integrity // what the registry says, whatever a test pins later
-	var server *httptest.Server
-	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if strings.HasSuffix(req.URL.Path, ".tgz") {
 			r.downloads.Add(1)
 			w.Write(archive)
@@ -65,7 +64,7 @@ func newRegistry(t *testing.T) *registry {
 		json.NewEncoder(w).Encode(map[string]any{
 			"name": testPackage, "dist-tags": map[string]string{"latest": "1.2.3"},
 			"versions": map[string]any{"1.2.3": map[string]any{"name": testPackage, "version": "1.2.3",
-				"dist": map[string]any{"tarball": server.URL + "/library-1.2.3.tgz", "integrity": served}}},
+				"dist": map[string]any{"tarball": "http://" + req.Host + "/library-1.2.3.tgz", "integrity": served}}},
 		})
 	}))
 	t.Cleanup(server.Close)
