@@ -24,7 +24,7 @@ type Domain struct {
 	GPUsProbe   uint32            `json:"gpus_probe" doc:"By probe jobs, which any real job may evict."`
 	GPUsFree    uint32            `json:"gpus_free" doc:"Usable and not held by real jobs."`
 	Slots       map[uint16]uint32 `json:"slots" doc:"How many slots of each size in GPUs fit now."`
-	Basis       string            `json:"gpus_basis" enum:"exact,assumed"`
+	Basis       string            `json:"gpus_basis" enum:"exact,assumed,unknown"`
 }
 
 // Domains is a list of domains, with the age of its facts.
@@ -99,7 +99,8 @@ func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source
 	}
 	out := make([]Domain, 0, len(f.newest))
 	for key, row := range f.newest {
-		if cluster == "" || key[0] == cluster {
+		// A domain without nodes is one that has been taken down.
+		if row.Nodes > 0 && (cluster == "" || key[0] == cluster) {
 			out = append(out, row.domain(names))
 		}
 	}

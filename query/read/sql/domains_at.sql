@@ -18,4 +18,5 @@ FROM
     ORDER BY minute DESC
     LIMIT 1 BY cluster, domain
 )
+WHERE nodes > 0 OR {domain:String} != ''
 ORDER BY cluster, domain
