@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -148,8 +147,8 @@ type kafkaLogger struct{ log *slog.Logger }
 func (l kafkaLogger) Logf(level kfake.LogLevel, format string, args ...any) {
 	switch level {
 	case kfake.LogLevelError:
-		l.log.Log(context.Background(), slog.LevelError, "kafka: "+fmt.Sprintf(format, args...))
+		l.log.Error("kafka reports an error", "what", fmt.Sprintf(format, args...))
 	case kfake.LogLevelWarn:
-		l.log.Log(context.Background(), slog.LevelWarn, "kafka: "+fmt.Sprintf(format, args...))
+		l.log.Warn("kafka warns", "what", fmt.Sprintf(format, args...))
 	}
 }
