@@ -40,27 +40,26 @@ type server struct {
 	process  *os.Process
 }
 
-// startServer runs a ClickHouse on dir, an absolute path, and returns when it answers. A port of 0 is a free one, taken again if somebody
-// else is faster. When removeDir is
-// given the child removes that directory as it ends.
+// startServer runs a ClickHouse on dir, an absolute path, and returns when it answers. A port of 0 is a free one, chosen
+// again if somebody else is faster. When removeDir is given the child removes that directory as it ends.
 func startServer(ctx context.Context, dir string, c ClickHouseConfig, removeDir string, log *slog.Logger) (*server, error) {
 	const op = "start clickhouse"
 	if os.Getenv(childEnv) != "" {
 		return nil, errors.New(op + ": this process is itself a clickhouse child: call engine.MaybeRunChild first in main and in TestMain")
 	}
 	s := &server{paths: pathsBelow(dir), listen: c.Listen}
-	if err := os.MkdirAll(s.paths.data, 0o700); err != nil {
-		return nil, diskError(op, err)
-	}
 	program, err := findProgram(ctx, c, log)
 	if err != nil {
 		return nil, err
 	}
 	s.library = program.library
-	if s.cred, err = loadCredentials(s.paths.credentials); err != nil {
-		return nil, diskError(op, err)
-	}
 	for try := 1; ; try++ {
+		if err := os.MkdirAll(s.paths.data, 0o700); err != nil {
+			return nil, diskError(op, err)
+		}
+		if s.cred, err = loadCredentials(s.paths.credentials); err != nil {
+			return nil, diskError(op, err)
+		}
 		if s.tcpPort, s.httpPort, err = choosePorts(c); err != nil {
 			return nil, err
 		}
@@ -91,13 +90,14 @@ func choosePorts(c ClickHouseConfig) (tcp, http int, err error) {
 		if lerr == nil {
 			return l.Addr().(*net.TCPAddr).Port, l
 		}
-		kind := fmt.Errorf("listen: %w", lerr)
+		e := &Error{Op: "start clickhouse", Kind: fmt.Errorf("listen on %s: %w", net.JoinHostPort(c.Listen, strconv.Itoa(port)), lerr),
+			Hint: fmt.Sprintf("set clickhouse.listen and clickhouse.%s to an address and a port this user may listen on", key)}
 		if errors.Is(lerr, syscall.EADDRINUSE) {
-			kind = ErrPortInUse
+			e.Kind = ErrPortInUse
+			e.Hint = fmt.Sprintf("%s is taken: stop what listens there, or set clickhouse.%s to another port (0: a free one)",
+				net.JoinHostPort(c.Listen, strconv.Itoa(port)), key)
 		}
-		err = errors.Join(err, &Error{Op: "start clickhouse", Kind: kind,
-			Hint: fmt.Sprintf("%s is taken: stop what listens there, or set clickhouse.%s to another port (0: a free one)",
-				net.JoinHostPort(c.Listen, strconv.Itoa(port)), key)})
+		err = errors.Join(err, e)
 		return 0, nil
 	}
 	tcp, tl := take("tcp_port", c.TCPPort)

@@ -170,6 +170,13 @@ func TestAPortTakenAtTheLastMomentIsUnderstood(t *testing.T) {
 	}
 }
 
+func TestAnAddressNotOfThisMachineIsNamed(t *testing.T) {
+	mustStop(t, mustStart(t, clickHouseOnly(t.TempDir())))
+	cfg := clickHouseOnly(t.TempDir())
+	cfg.ClickHouse.Listen = "192.0.2.1"
+	wantError(t, cfg, syscall.EADDRNOTAVAIL, "192.0.2.1", "clickhouse.listen")
+}
+
 func TestADamagedDirectoryIsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		glob  string
