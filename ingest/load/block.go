@@ -5,6 +5,7 @@ import (
 
 	"github.com/ClickHouse/ch-go/proto"
 
+	"github.com/spillway-io/spillway/schemas/clickhouse"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -13,16 +14,17 @@ type table struct {
 	topic string
 	name  string
 	block func() block
+	guard string // narrows further what an insert stores, see insertQuery; may be empty
 }
 
 // tables is the one list of what is loaded.
 func tables() []table {
 	return []table{
-		{event.TopicPlacement, "placement_events", newPlacementBlock},
-		{event.TopicMembership, "membership_events", newMembershipBlock},
-		{event.TopicNode, "node_events", newNodeBlock},
-		{event.TopicSource, "source_events", newSourceBlock},
-		{event.TopicDeadLetter, "dead_letters", newDeadLetterBlock},
+		{event.TopicPlacement, clickhouse.TablePlacementEvents, newPlacementBlock, ""},
+		{event.TopicMembership, clickhouse.TableMembershipEvents, newMembershipBlock, ""},
+		{event.TopicNode, clickhouse.TableNodeEvents, newNodeBlock, ""},
+		{event.TopicSource, clickhouse.TableSourceEvents, newSourceBlock, ""},
+		{event.TopicDeadLetter, clickhouse.TableDeadLetters, newDeadLetterBlock, deadLetterGuard},
 	}
 }
 
@@ -33,6 +35,8 @@ type block interface {
 	// input is the block as an insert sends it, with the columns every raw table begins with.
 	input(partition int32, loadedAt time.Time) proto.Input
 	rows() int
+	// span is the lowest and the highest offset of the block; it must have rows.
+	span() (first, last int64)
 	reset()
 }
 
@@ -47,6 +51,9 @@ type position struct {
 func newPosition() position { return position{loadedAt: millis()} }
 
 func (p *position) rows() int { return len(p.offset) }
+
+// span relies on Kafka's order: offsets only grow.
+func (p *position) span() (first, last int64) { return p.offset[0], p.offset[len(p.offset)-1] }
 
 func (p *position) columns(partition int32, loadedAt time.Time) proto.Input {
 	p.partition.Reset()

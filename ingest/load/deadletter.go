@@ -8,6 +8,13 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
+// deadLetterGuard keeps one row of each record that the loader could not use. The loader writes the letter before it
+// stores what came after the record, so that a crash loses none; if it crashes in between, it writes the letter again.
+const deadLetterGuard = `
+    AND (stage != 'load' OR (topic, topic_partition, topic_offset) NOT IN
+        (SELECT topic, topic_partition, topic_offset FROM dead_letters WHERE stage = 'load'))
+LIMIT 1 BY topic, topic_partition, topic_offset, if(stage = 'load', 0, kafka_offset)`
+
 // deadLetterBlock is rows of dead_letters.
 type deadLetterBlock struct {
 	position

@@ -1,10 +1,16 @@
 // Package load is the hop from Kafka to ClickHouse: each record of the contract becomes one row of its raw table,
 // exactly once in effect. It never interprets a record and never updates a row.
 //
-// The guarantee rests on three facts. One insert holds rows of one partition and becomes one part of the table, so it is
-// stored whole or not at all, and its offsets with it. Whoever takes over a partition, or does not know whether an
-// insert was stored, first waits until no insert of that partition is running and then goes on after the highest offset
-// stored. And a loader that slept through its session throws its batch away instead of inserting it.
+// What the guarantee rests on: one insert holds rows of one partition and becomes one part of the table, so it is
+// stored whole or not at all, and its offsets with it; and the server itself leaves out offsets that are stored, one
+// insert of a partition at a time (see store.insert). So whoever owns a partition may stop at any instant, send a block
+// again, or be replaced while it sleeps: a loader that wakes up long after it lost its partitions stores nothing that
+// its successor has stored, and nothing its successor will then store again. Where reading goes on is asked of the
+// table, not of Kafka.
+//
+// On a cluster the same holds as long as a partition's inserts go through one server and the replica they reach. After
+// a failover to a replica that lags, rows it has not received yet can be stored again; the server's setting
+// insert_quorum rules that out and costs availability, so it is for the operator to choose.
 package load
 
 import (
@@ -16,13 +22,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/segmentio/kafka-go"
+	kafkago "github.com/segmentio/kafka-go"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/spillway-io/spillway/ingest/kafka"
 	"github.com/spillway-io/spillway/internal/chconn"
 	"github.com/spillway-io/spillway/internal/engine"
 	"github.com/spillway-io/spillway/schemas/event"
@@ -42,15 +49,19 @@ type Deps struct {
 
 // Loader is one member of the consumer group. Run several to scale out; partitions are shared among them.
 type Loader struct {
-	cfg  Config
-	deps Deps
-	m    *metrics
+	cfg   Config
+	deps  Deps
+	m     *metrics
+	store *store
 }
 
 // New checks the configuration; nothing is dialled before Run.
 func New(cfg Config, deps Deps) (*Loader, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if len(deps.ClickHouse.Addresses) == 0 {
+		return nil, errors.New("load: no clickhouse address given: set clickhouse.addresses to host:port of the native protocol")
 	}
 	if deps.Tracer == nil {
 		deps.Tracer = noop.Tracer{}
@@ -66,65 +77,27 @@ func (l *Loader) Name() string { return "load" }
 
 // Run loads until ctx ends and then returns nil; what is in hand and not stored is read again by the next owner.
 func (l *Loader) Run(ctx context.Context) error {
-	store, err := l.connect(ctx)
-	if err != nil || store == nil {
-		return err
-	}
-	defer store.close()
+	l.store = newStore(l.deps.ClickHouse, l.cfg.InsertTimeout)
+	defer l.store.close()
 	topics := make([]string, 0, len(tables()))
 	byTopic := map[string]table{}
 	for _, t := range tables() {
 		topics = append(topics, t.topic)
 		byTopic[t.topic] = t
 	}
-	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID: l.cfg.Group, Brokers: l.deps.Kafka.Brokers, Dialer: l.deps.Kafka.Dialer(), Topics: topics,
-		StartOffset: kafka.FirstOffset, SessionTimeout: l.cfg.SessionTimeout, RebalanceTimeout: l.cfg.SessionTimeout,
-		HeartbeatInterval: l.cfg.SessionTimeout / 10, JoinGroupBackoff: time.Second,
-		PartitionWatchInterval: 30 * time.Second, WatchPartitionChanges: true,
+	group := kafka.ConsumerConfig{Group: l.cfg.Group, SessionTimeout: l.cfg.SessionTimeout, Backoff: l.cfg.RetryMin}
+	return kafka.Consume(ctx, l.deps.Kafka, group, topics, l.deps.Log, func(ctx context.Context, p *kafka.Partition, owned int) {
+		t := byTopic[p.Topic]
+		w := &worker{
+			Loader: l, source: p, stream: stream{table: t, topic: p.Topic, partition: int32(p.ID)},
+			block: t.block(), maxBytes: max(l.cfg.MaxBytes/owned, minBytes),
+		}
+		w.run(ctx)
 	})
-	if err != nil {
-		return fmt.Errorf("join consumer group %s: %w", l.cfg.Group, err)
-	}
-	defer group.Close()
-	for {
-		generation, err := group.Next(ctx)
-		switch {
-		case ctx.Err() != nil || errors.Is(err, kafka.ErrGroupClosed):
-			return nil
-		case err != nil:
-			l.deps.Log.Warn("joining the consumer group failed, trying again", "group", l.cfg.Group, "error", err)
-			if !pause(ctx, l.cfg.RetryMin) {
-				return nil
-			}
-			continue
-		}
-		for topic, assigned := range generation.Assignments {
-			for _, a := range assigned {
-				w := &worker{
-					Loader: l, store: store, table: byTopic[topic], generation: generation,
-					stream: stream{table: byTopic[topic].name, topic: topic, partition: int32(a.ID)},
-				}
-				generation.Start(w.run)
-			}
-		}
-	}
 }
 
-// connect retries until ClickHouse answers; a nil store without an error means ctx ended first.
-func (l *Loader) connect(ctx context.Context) (*store, error) {
-	for wait := l.cfg.RetryMin; ; wait = min(2*wait, l.cfg.RetryMax) {
-		s, err := openStore(ctx, l.deps.ClickHouse, l.cfg.InsertTimeout)
-		if err == nil {
-			return s, nil
-		}
-		l.m.errors.WithLabelValues("", "connect").Inc()
-		l.deps.Log.Warn("clickhouse does not answer, trying again", "error", err, "in", wait)
-		if !pause(ctx, wait) {
-			return nil, nil
-		}
-	}
-}
+// minBytes is the least that a block may hold, however many partitions share the memory.
+const minBytes = 256 << 10
 
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
@@ -135,56 +108,57 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// worker loads one partition for as long as this loader owns it.
+// worker loads one partition for as long as this loader owns it. It reads, decodes and inserts in turn: while an insert
+// waits for ClickHouse nothing is read, so a slow server slows reading down and memory stays bounded.
 type worker struct {
 	*Loader
-	store      *store
-	table      table
-	stream     stream
-	generation *kafka.Generation
-	batch      batch
-	buried     map[int64]bool
-	committed  time.Time
+	source   *kafka.Partition
+	stream   stream
+	maxBytes int
+
+	block     block
+	batch     batch
+	buried    map[int64]bool
+	inserted  time.Time // when the last insert began
+	committed time.Time
 }
 
-// batch is what was read and is not stored yet.
+// batch is what was read and is not stored yet; its rows are in the worker's block.
 type batch struct {
-	block block
-	bytes int
-	begun time.Time // when the first record was read
-	last  int64     // highest offset read, stored or dead
-	any   bool
-	links []trace.Link
+	bytes  int
+	oldest time.Time // when its first record was stored in Kafka
+	next   int64     // one above the highest offset read, stored or dead
+	any    bool
+	links  []trace.Link
 }
 
-// errLapsed says that so much time passed since a batch was begun that its partition may belong to somebody else.
-var errLapsed = errors.New("the session may have lapsed")
-
-// run is started once a generation and partition. It returns when the generation ends; returning earlier would end the
-// generation for all partitions, which is how a lapsed session is given up.
+// run returns when the partitions are shared anew.
 func (w *worker) run(ctx context.Context) {
-	w.batch.block = w.table.block()
 	log := w.deps.Log.With("topic", w.stream.topic, "partition", w.stream.partition)
 	defer w.m.lag.DeleteLabelValues(w.stream.topic, strconv.Itoa(int(w.stream.partition)))
-	for wait := w.cfg.RetryMin; ctx.Err() == nil; wait = min(2*wait, w.cfg.RetryMax) {
+	wait := w.cfg.RetryMin
+	for {
 		stored, err := w.load(ctx)
 		if ctx.Err() != nil {
-			return
-		}
-		if errors.Is(err, errLapsed) {
-			log.Warn("woke up after a long stop: giving the partitions back before inserting", "error", err)
 			return
 		}
 		if stored {
 			wait = w.cfg.RetryMin
 		}
-		w.m.errors.WithLabelValues(w.stream.topic, "load").Inc()
-		log.Warn("loading failed, going on after what is stored", "error", err, "in", wait)
-		pause(ctx, wait)
+		level := slog.LevelWarn
+		if errors.Is(err, errMadeAnew) {
+			level = slog.LevelError
+		}
+		w.m.errors.WithLabelValues(w.stream.topic, "read").Inc()
+		log.Log(ctx, level, "loading stopped, going on after what is stored", "error", err, "in", wait)
+		if !pause(ctx, wait) {
+			return
+		}
+		wait = min(2*wait, w.cfg.RetryMax)
 	}
 }
 
-// load reads on from what is stored until something fails; stored tells whether anything was inserted meanwhile.
+// load reads on from what is stored until reading fails; stored tells whether anything was inserted meanwhile.
 func (w *worker) load(ctx context.Context) (stored bool, err error) {
 	w.discard()
 	next, err := w.store.next(ctx, w.stream)
@@ -194,87 +168,98 @@ func (w *worker) load(ctx context.Context) (stored bool, err error) {
 	if w.buried, err = w.store.buried(ctx, w.stream, max(next, 0)); err != nil {
 		return false, err
 	}
-	if next, err = w.position(ctx, next); err != nil {
+	records, err := w.source.Open(ctx)
+	if err != nil {
 		return false, err
 	}
-	reader := kafka.NewReader(kafka.ReaderConfig{
-		Brokers: w.deps.Kafka.Brokers, Dialer: w.deps.Kafka.Dialer(), Topic: w.stream.topic, Partition: int(w.stream.partition),
-		MinBytes: 1, MaxBytes: 8 << 20, MaxWait: time.Second, QueueCapacity: 1000, ReadBackoffMin: 20 * time.Millisecond,
-		// The default jumps to the first offset without a word.
-		OffsetOutOfRangeError: true,
-	})
-	defer reader.Close()
-	if err := reader.SetOffset(next); err != nil {
-		return false, fmt.Errorf("go to offset %d: %w", next, err)
+	defer records.Close()
+	if next, err = w.position(next, records.First, records.End); err != nil {
+		return false, err
 	}
+	records.StartAt(next)
+	w.lag(records.End - next)
 	for {
-		m, err := w.fetch(ctx, reader)
-		switch {
-		case err == nil:
+		m, ok, err := records.Next(w.patience())
+		if err != nil {
+			return stored, err
+		}
+		if ok {
+			if m.Offset > next {
+				w.skipped(m.Offset - next)
+			}
+			next = m.Offset + 1
 			if err := w.add(ctx, m); err != nil {
 				return stored, err
 			}
-			w.m.lag.WithLabelValues(m.Topic, strconv.Itoa(m.Partition)).Set(float64(m.HighWaterMark - m.Offset - 1))
-			if w.batch.block.rows() < w.cfg.MaxRows && w.batch.bytes < w.cfg.MaxBytes {
+			if w.block.rows() < w.cfg.MaxRows && w.batch.bytes < w.maxBytes {
 				continue
 			}
-		case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
-			return stored, fmt.Errorf("read %s: %w", w.stream.topic, err)
 		}
-		if err := w.flush(ctx); err != nil {
-			return stored, err
+		if w.batch.any && (ok || !records.Buffered() && w.patience() <= 0) {
+			if err := w.flush(ctx); err != nil {
+				return stored, err
+			}
+			stored = true
 		}
-		stored = true
+		if !w.batch.any {
+			w.lag(records.End - next)
+		}
 	}
 }
 
-// fetch gives the next record, or DeadlineExceeded when the batch in hand has waited long enough.
-func (w *worker) fetch(ctx context.Context, reader *kafka.Reader) (kafka.Message, error) {
-	if w.batch.any {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, w.batch.begun.Add(w.cfg.Linger))
-		defer cancel()
+// idleWait is how long one question to the broker may stay open when there is nothing to do.
+const idleWait = time.Second
+
+// patience is how long to wait for more records. What is read while nothing was inserted lately goes at once; what
+// comes thick and fast is gathered for the linger, since every insert makes a part that ClickHouse has to merge.
+func (w *worker) patience() time.Duration {
+	if !w.batch.any {
+		return idleWait
 	}
-	return reader.FetchMessage(ctx)
+	return time.Until(w.inserted.Add(w.cfg.Linger))
 }
+
+// errMadeAnew says that a topic is not the one whose records are stored.
+var errMadeAnew = errors.New("the topic was made anew")
 
 // position compares what is stored with what Kafka has: it finds a topic that was made anew, and records that Kafka
 // deleted before they were stored.
-func (w *worker) position(ctx context.Context, next int64) (int64, error) {
-	conn, err := w.deps.Kafka.Dialer().DialLeader(ctx, "tcp", w.deps.Kafka.Brokers[0], w.stream.topic, int(w.stream.partition))
-	if err != nil {
-		return 0, fmt.Errorf("reach the leader of %s: %w", w.stream.topic, err)
-	}
-	defer conn.Close()
-	first, last, err := conn.ReadOffsets()
-	if err != nil {
-		return 0, fmt.Errorf("read the offsets of %s: %w", w.stream.topic, err)
-	}
+func (w *worker) position(next, first, end int64) (int64, error) {
 	switch {
-	case next > last:
-		return 0, fmt.Errorf("%s has stored offset %d of %s partition %d, but the topic ends at %d: the topic was made anew; "+
-			"load it into a new database, or restore the topic", w.stream.table, next-1, w.stream.topic, w.stream.partition, last)
+	case next > end:
+		return 0, fmt.Errorf("table %[1]s has offset %[2]d of %[3]s, but the topic ends at %[4]d: %[5]w: restore it; or load into a "+
+			"new database; or, to keep what was derived from the old records, TRUNCATE TABLE %[1]s and "+
+			"DELETE FROM pass_progress WHERE raw_table = '%[1]s'", w.stream.table.name, next-1, w.stream, end, errMadeAnew)
+	case next < 0:
+		return first, nil
 	case next < first:
-		if next >= 0 {
-			w.m.gaps.WithLabelValues(w.stream.topic).Add(float64(first - next))
-			w.deps.Log.Error("kafka deleted records before they were stored: raise the retention of the topics",
-				"topic", w.stream.topic, "partition", w.stream.partition, "records", first-next)
-		}
+		w.skipped(first - next)
 		return first, nil
 	}
 	return next, nil
 }
 
+// skipped counts offsets that hold no record any more: deleted by the broker before they were stored.
+func (w *worker) skipped(offsets int64) {
+	w.m.gaps.WithLabelValues(w.stream.topic).Add(float64(offsets))
+	w.deps.Log.Error("kafka no longer has records that were not stored: raise the retention of the topics",
+		"topic", w.stream.topic, "partition", w.stream.partition, "offsets", offsets)
+}
+
+func (w *worker) lag(records int64) {
+	w.m.lag.WithLabelValues(w.stream.topic, strconv.Itoa(int(w.stream.partition))).Set(float64(max(records, 0)))
+}
+
 // add puts one record into the batch, or into the dead letters when it cannot be used.
-func (w *worker) add(ctx context.Context, m kafka.Message) error {
+func (w *worker) add(ctx context.Context, m kafkago.Message) error {
 	if !w.batch.any {
-		w.batch.begun, w.batch.any = time.Now(), true
+		w.batch.oldest, w.batch.any = m.Time, true
 	}
 	w.m.records.WithLabelValues(m.Topic).Inc()
-	w.batch.last = m.Offset
-	err := w.batch.block.append(m.Offset, m.Value)
+	w.batch.next = m.Offset + 1
+	w.batch.bytes += len(m.Value)
+	err := w.block.append(m.Offset, m.Value)
 	if err == nil {
-		w.batch.bytes += len(m.Value)
 		w.link(m)
 		return nil
 	}
@@ -284,9 +269,7 @@ func (w *worker) add(ctx context.Context, m kafka.Message) error {
 	w.m.dropped.WithLabelValues(m.Topic, "undecodable").Inc()
 	w.deps.Log.Warn("record cannot be used, sent to the dead letters", "topic", m.Topic, "partition", m.Partition,
 		"offset", m.Offset, "error", err)
-	if m.Topic == event.TopicDeadLetter {
-		return nil // a dead letter of a dead letter would never end; it is counted above
-	}
+	// A dead letter that cannot be read becomes one in its turn; that one can be read, so there is an end to it.
 	letter := &event.DeadLetter{
 		Topic: m.Topic, Partition: int32(m.Partition), Offset: m.Offset, Stage: "load", Reason: err.Error(), Key: m.Key,
 		Value: m.Value, ObservedAtMs: w.deps.Now().UnixMilli(),
@@ -300,7 +283,7 @@ func (w *worker) add(ctx context.Context, m kafka.Message) error {
 // The most traces one insert is linked to.
 const maxLinks = 32
 
-func (w *worker) link(m kafka.Message) {
+func (w *worker) link(m kafkago.Message) {
 	if len(w.batch.links) >= maxLinks {
 		return
 	}
@@ -315,53 +298,67 @@ func (w *worker) link(m kafka.Message) {
 	}
 }
 
-// flush stores the batch in hand.
+// flush stores the batch in hand. It tries until it succeeds or ctx ends.
 func (w *worker) flush(ctx context.Context) error {
-	if !w.batch.any {
-		return nil
-	}
-	if rows := w.batch.block.rows(); rows > 0 {
-		// A stopped process does not feel time pass; its clock does. Whoever took the partition over meanwhile has
-		// stored these rows.
-		if age := time.Since(w.batch.begun); age > w.cfg.SessionTimeout/2 {
-			return fmt.Errorf("%w: the batch is %s old", errLapsed, age.Round(time.Millisecond))
-		}
+	if rows := w.block.rows(); rows > 0 {
 		ctx, span := w.deps.Tracer.Start(ctx, "insert", trace.WithLinks(w.batch.links...), trace.WithAttributes(
-			attribute.String("table", w.stream.table), attribute.Int("rows", rows)))
-		start := time.Now()
-		err := w.store.insert(ctx, w.stream, w.batch.block.input(w.stream.partition, w.deps.Now()))
-		w.m.seconds.WithLabelValues(w.stream.topic).Observe(time.Since(start).Seconds())
+			attribute.String("table", w.stream.table.name), attribute.Int("rows", rows)))
+		w.inserted = time.Now()
+		stored, err := w.insert(ctx)
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
 			span.End()
 			return err
 		}
 		span.End()
+		w.m.seconds.WithLabelValues(w.stream.topic).Observe(time.Since(w.inserted).Seconds())
 		w.m.batches.WithLabelValues(w.stream.topic).Inc()
-		w.m.rows.WithLabelValues(w.stream.topic).Add(float64(rows))
+		w.m.rows.WithLabelValues(w.stream.topic).Add(float64(stored))
+		w.m.repeated.WithLabelValues(w.stream.topic).Add(float64(rows - stored))
 		w.m.bytes.WithLabelValues(w.stream.topic).Add(float64(w.batch.bytes))
+		w.m.delay.WithLabelValues(w.stream.topic).Observe(max(0, time.Since(w.batch.oldest).Seconds()))
 	}
-	w.commit()
+	w.commit(w.batch.next)
 	w.discard()
 	return nil
 }
 
+// insert sends the block again and again until the server has it; that is safe whatever the error was.
+func (w *worker) insert(ctx context.Context) (stored int, err error) {
+	for wait := w.cfg.RetryMin; ; wait = min(2*wait, w.cfg.RetryMax) {
+		stored, err = w.store.insert(ctx, w.stream, w.block, w.deps.Now())
+		if err == nil || ctx.Err() != nil {
+			return stored, err
+		}
+		what := "insert"
+		if errors.Is(err, errBusy) {
+			what, wait = "busy", busyWait // it is over soon, or by the insert timeout
+		} else {
+			w.deps.Log.Warn("clickhouse did not take an insert, trying again", "topic", w.stream.topic,
+				"partition", w.stream.partition, "rows", w.block.rows(), "error", err, "in", wait)
+		}
+		w.m.errors.WithLabelValues(w.stream.topic, what).Inc()
+		if !pause(ctx, wait) {
+			return 0, ctx.Err()
+		}
+	}
+}
+
+const busyWait = 10 * time.Millisecond
+
 // commitEvery is how often the group's offset follows: it is a hint for lag tools, not what the guarantee rests on.
 const commitEvery = 5 * time.Second
 
-func (w *worker) commit() {
+func (w *worker) commit(next int64) {
 	if now := time.Now(); now.Sub(w.committed) >= commitEvery {
 		w.committed = now
-		err := w.generation.CommitOffsets(map[string]map[int]int64{w.stream.topic: {int(w.stream.partition): w.batch.last + 1}})
-		if err != nil {
-			w.deps.Log.Debug("committing the offset failed; the next one will do", "topic", w.stream.topic, "error", err)
+		if err := w.source.Commit(next); err != nil {
+			w.deps.Log.Debug("committing the offset failed; the next one will do", "error", err)
 		}
 	}
 }
 
 func (w *worker) discard() {
-	if w.batch.block != nil {
-		w.batch.block.reset()
-	}
-	w.batch = batch{block: w.batch.block}
+	w.block.reset()
+	w.batch = batch{links: w.batch.links[:0]}
 }

@@ -17,7 +17,7 @@ type placementBlock struct {
 	cluster, scheduler, source, user, account, queue, qos     lowText
 	reservation, class, stateRaw, intentLevel, reason         lowText
 	jobID, component, runID, arrayJobID, name                 proto.ColStr
-	state, intentMode                                         proto.ColEnum
+	state, intentMode                                         lowText // the server turns the words into its Enum8
 	probe, spread, consolidate, exclusive, partial            proto.ColBool
 	restart, arrayTask, reqGPUs, reqNodes, gpus, segment, max nullUint32
 	limit, wait                                               nullInt64
@@ -46,7 +46,7 @@ func words[K ~int32](names map[int32]string) map[K]string {
 
 func newPlacementBlock() block {
 	return &placementBlock{
-		position: newPosition(), cluster: newLowText(), scheduler: newLowText(), source: newLowText(), user: newLowText(),
+		position: newPosition(), state: newLowText(), intentMode: newLowText(), cluster: newLowText(), scheduler: newLowText(), source: newLowText(), user: newLowText(),
 		account: newLowText(), queue: newLowText(), qos: newLowText(), reservation: newLowText(), class: newLowText(),
 		stateRaw: newLowText(), intentLevel: newLowText(), reason: newLowText(), restart: newNullUint32(),
 		arrayTask: newNullUint32(), reqGPUs: newNullUint32(), reqNodes: newNullUint32(), gpus: newNullUint32(),
@@ -151,12 +151,12 @@ func (b *placementBlock) own() proto.Input {
 		{Name: "restart", Data: b.restart}, {Name: "array_job_id", Data: &b.arrayJobID}, {Name: "array_task", Data: b.arrayTask},
 		{Name: "name", Data: &b.name}, {Name: "user", Data: b.user}, {Name: "account", Data: b.account},
 		{Name: "queue", Data: b.queue}, {Name: "qos", Data: b.qos}, {Name: "reservation", Data: b.reservation},
-		{Name: "service_class", Data: b.class}, {Name: "probe", Data: &b.probe}, {Name: "state", Data: &b.state},
+		{Name: "service_class", Data: b.class}, {Name: "probe", Data: &b.probe}, {Name: "state", Data: b.state},
 		{Name: "state_raw", Data: b.stateRaw}, {Name: "submit", Data: b.submit}, {Name: "eligible", Data: b.eligible},
 		{Name: "start", Data: b.start}, {Name: "end", Data: b.end}, {Name: "end_earliest", Data: b.endEarliest},
 		{Name: "time_limit_ms", Data: b.limit}, {Name: "requested_gpus", Data: b.reqGPUs},
 		{Name: "requested_nodes", Data: b.reqNodes}, {Name: "gpus", Data: b.gpus},
-		{Name: "intent_mode", Data: &b.intentMode}, {Name: "intent_level", Data: b.intentLevel},
+		{Name: "intent_mode", Data: b.intentMode}, {Name: "intent_level", Data: b.intentLevel},
 		{Name: "segment_nodes", Data: b.segment}, {Name: "spread_segments", Data: &b.spread},
 		{Name: "consolidate_segments", Data: &b.consolidate}, {Name: "exclusive_domain", Data: &b.exclusive},
 		{Name: "max_switches", Data: b.max}, {Name: "max_switch_wait_ms", Data: b.wait}, {Name: "nodes", Data: b.nodes},
