@@ -57,6 +57,8 @@ type View struct {
 
 	order   []int64
 	partial []int32
+	closed  []bool  // per domain: no node of it may ever be taken; nil for none
+	barred  []int32 // per domain: nodes that may not be taken although they are or come free; nil for none
 }
 
 // Units is how many units of the ask the domain can take.
@@ -105,6 +107,7 @@ type Plan struct {
 	taken  []bool
 	best   []Part
 	groups []int32
+	future []int32
 }
 
 func (p *Plan) reset(domains int) {

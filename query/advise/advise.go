@@ -1,0 +1,498 @@
+package advise
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Advise answers a request from a snapshot, as seen at the time now. An error is a *Refusal.
+func (c *Config) Advise(s *Snapshot, r *Request, now time.Time) (*Response, error) {
+	q := question{c: c, s: s, r: r, now: now.Unix()}
+	age := now.Sub(time.Unix(s.At, 0))
+	stale := age > c.StaleAfter
+	if stale && !r.AllowStale {
+		return nil, &Refusal{Code: StaleSnapshot, Detail: fmt.Sprintf("the newest state is %d s old", int64(age.Seconds())),
+			Remedy: "place the job without advice, or set allow_stale; the operator should look at the collectors"}
+	}
+	if len(s.Topology.Nodes) == 0 {
+		return nil, &Refusal{Code: TopologyUnknown, Detail: fmt.Sprintf("no node has a known domain, %d have none", len(s.Topology.Unknown)),
+			Remedy: "configure a source of topology for this cluster"}
+	}
+	var err error
+	if q.a, err = c.ask(s.Topology, r); err != nil {
+		return nil, err
+	}
+	q.narrow()
+	if err := q.possible(); err != nil {
+		return nil, err
+	}
+	held, estimated := s.estimates()
+	resp := &Response{
+		RequestID: r.RequestID, Strategy: c.Strategy.Name(), ExpiresIn: int(c.Expires.Seconds()),
+		Snapshot: SnapshotInfo{
+			Seq: s.Seq, Generation: s.Topology.Generation, AgeMS: max(0, age.Milliseconds()), Stale: stale,
+			Coverage:  float64(len(s.Topology.Nodes)) / float64(len(s.Topology.Nodes)+len(s.Topology.Unknown)),
+			Estimates: 1,
+		},
+	}
+	if held > 0 {
+		resp.Snapshot.Estimates = float64(estimated) / float64(held)
+	}
+	return resp, q.answer(resp)
+}
+
+// question is one request on its way.
+type question struct {
+	c    *Config
+	s    *Snapshot
+	r    *Request
+	a    Ask
+	v    View
+	p    Plan
+	now  int64
+	best int // the fewest domains the ask could have in an empty cluster
+}
+
+// narrow makes the view of what this asker may take: a copy only where it differs from what anybody may.
+func (q *question) narrow() {
+	s, r, t := q.s, q.r, q.s.Topology
+	q.v = s.View()
+	tenant := int32(slices.Index(s.tenants, r.Tenant))
+	if (r.GPUModel == "" || r.GPUModel == t.model) && r.RequirePartition == "" && !r.ExclusiveDomain && len(r.ExcludeNodes) == 0 &&
+		tenant <= 0 && q.a.GPUsPerNode == int32(t.GPUsPerNode) {
+		return
+	}
+	q.v.Free, q.v.partial = slices.Clone(s.free), slices.Clone(s.partial)
+	q.v.closed, q.v.barred = make([]bool, len(s.free)), make([]int32, len(s.free))
+	for d := range t.Domains {
+		dom := &t.Domains[d]
+		if r.GPUModel != "" && dom.Model != r.GPUModel ||
+			r.RequirePartition != "" && dom.ID != r.RequirePartition && dom.Partition != r.RequirePartition ||
+			r.ExclusiveDomain && s.held[d] > 0 || dom.GPUsPerNode < q.a.GPUsPerNode {
+			q.v.closed[d] = true
+			q.v.Free[d] = 0
+			clear(q.v.partial[d*maxGPUs : (d+1)*maxGPUs])
+		}
+	}
+	if tenant > 0 {
+		for _, n := range s.reserved {
+			if d := t.Nodes[n].Domain; s.tenant[n] == tenant && s.up[n] && s.used[n] == 0 && !q.v.closed[d] {
+				q.v.Free[d]++
+				q.v.barred[d]--
+			}
+		}
+	}
+	for _, name := range r.ExcludeNodes {
+		n, ok := t.Node(name)
+		if !ok || q.v.closed[t.Nodes[n].Domain] || !q.allowed(n) {
+			continue
+		}
+		d := t.Nodes[n].Domain
+		q.v.barred[d]++
+		if s.used[n] == 0 {
+			q.v.Free[d]--
+		} else if left := t.Nodes[n].GPUs - int32(s.used[n]); left > 0 {
+			q.v.partial[int(d)*maxGPUs+int(left)]--
+		}
+	}
+}
+
+// allowed reports whether the asker could have a node if it were free.
+func (q *question) allowed(n int32) bool {
+	return q.s.up[n] && (q.s.tenant[n] == 0 || q.r.Tenant != "" && q.s.tenants[q.s.tenant[n]] == q.r.Tenant)
+}
+
+// possible refuses what could not be placed even in an empty cluster.
+func (q *question) possible() error {
+	a := &q.a
+	if a.Shared > 0 {
+		q.best = 1
+		return nil
+	}
+	var sizes []int32 // in units
+	largest, whole := int32(0), int32(0)
+	for d := range q.s.Topology.Domains {
+		if q.v.closed != nil && q.v.closed[d] && !q.r.ExclusiveDomain {
+			continue
+		}
+		n := a.within(q.s.Topology.Domains[d].Count)
+		largest, whole = max(largest, n), whole+n/a.unit()*a.unit()
+		sizes = append(sizes, n/a.unit())
+	}
+	slices.SortFunc(sizes, func(a, b int32) int { return int(b - a) })
+	need := a.needs()
+	for i, n := range sizes {
+		if need -= n; need <= 0 && n > 0 {
+			q.best = i + 1
+			break
+		}
+	}
+	if q.best > 0 && a.allowed(q.best) {
+		return nil
+	}
+	most := whole
+	if !a.allowed(2) {
+		most = largest
+	} else if a.MaxDomains > 0 {
+		most = 0
+		for _, n := range sizes[:min(len(sizes), int(a.MaxDomains))] {
+			most += n * a.unit()
+		}
+	}
+	return &Refusal{Code: NeverFits,
+		Detail: fmt.Sprintf("%d nodes of this shape never fit: at most %d do, with %d spare nodes a domain", a.Nodes, most, a.Spares),
+		Remedy: "ask for fewer GPUs, smaller segments, more domains or mode preferred", Legal: []int{int(most * a.GPUsPerNode)},
+		Counts: q.counts()}
+}
+
+// answer fills in candidates, the recommendation and how to ask the scheduler for it.
+func (q *question) answer(resp *Response) error {
+	q.c.Strategy.Place(&q.v, &q.a, &q.p)
+	outcome := q.p.Outcome
+	var now, later *Candidate
+	if len(q.p.Parts) > 0 {
+		now = q.candidate(q.now, "")
+	}
+	placedBest := outcome == Placed && (q.a.Shared > 0 || len(q.p.Parts) <= q.best && q.p.Split.High <= 1)
+	if !placedBest {
+		resp.NotNow = q.notNow()
+		later = q.later(outcome)
+		if q.r.Preempt == "plan" && q.best == 1 && q.a.Shared == 0 {
+			resp.MakeRoom = q.makeRoom(later)
+		}
+	}
+	switch {
+	case outcome == Placed:
+		resp.add(now, later)
+		resp.Recommendation = "start rank 1"
+		resp.Why = q.whyNow(placedBest)
+	case now != nil && (later == nil || q.hopeless(now, later)):
+		resp.add(now, later)
+		resp.Recommendation = "start rank 1"
+		resp.Why = []string{"the better shape comes too late or no end estimate reaches it", "split " + now.Predicted.Basis}
+	case later != nil:
+		resp.add(later, now)
+		resp.Recommendation = "wait for rank 1"
+		resp.Why = []string{"the best shape is not free now"}
+		if now != nil {
+			resp.Why = append(resp.Why, "the split that is free now is predicted to lose more than is accepted at once")
+		}
+	default:
+		return q.noCapacity()
+	}
+	if m := resp.MakeRoom; m != nil && m.Worthwhile && resp.Recommendation != "start rank 1" {
+		resp.Recommendation = "make room"
+		resp.Why = append(resp.Why, "moving jobs costs less than half of what waiting does")
+	}
+	limit := q.r.Candidates
+	if limit == 0 {
+		limit = 3
+	}
+	resp.Candidates = resp.Candidates[:min(limit, len(resp.Candidates))]
+	q.flags(resp)
+	return nil
+}
+
+// add appends candidates and ranks them.
+func (resp *Response) add(candidates ...*Candidate) {
+	for _, c := range candidates {
+		if c != nil {
+			c.Rank = len(resp.Candidates) + 1
+			resp.Candidates = append(resp.Candidates, *c)
+		}
+	}
+}
+
+// later is the earliest start in the best shape; where a split would start sooner than that is free, and nothing is free
+// now, the strategy's own earliest start.
+func (q *question) later(outcome Outcome) *Candidate {
+	ask := q.a
+	if ask.Shared == 0 {
+		ask.MaxDomains = int32(q.best)
+		if q.best == 1 {
+			ask.Mode, ask.Segment = Required, 0
+		}
+	}
+	at, ok := Earliest(q.c.Strategy, &q.v, &ask, q.now, &q.p)
+	if !ok && outcome == NoFit {
+		at, ok = Earliest(q.c.Strategy, &q.v, &q.a, q.now, &q.p)
+	}
+	if !ok {
+		return nil
+	}
+	return q.candidate(at, "end_estimates")
+}
+
+// hopeless reports whether waiting for the later candidate breaks a limit that starting now keeps.
+func (q *question) hopeless(now, later *Candidate) bool {
+	if q.r.MaxWaitS != nil && q.a.Waited+later.WaitS > *q.r.MaxWaitS {
+		return true
+	}
+	return later.MissesDeadline && !now.MissesDeadline
+}
+
+// candidate describes the plan as it is now in q.p.
+func (q *question) candidate(at int64, basis string) *Candidate {
+	t, s := q.s.Topology, q.s
+	c := &Candidate{Start: "now", StartBasis: basis, WaitS: at - q.now}
+	parts := q.p.Parts
+	for _, part := range parts {
+		d := &t.Domains[part.Domain]
+		free := q.v.Free[part.Domain]
+		if at > q.now {
+			free = max(q.v.FreeBy(int(part.Domain), q.now, at), free)
+		}
+		c.Domains = append(c.Domains, DomainShare{ID: d.ID, Partition: d.Partition, Nodes: part.Nodes, SparesLeft: max(0, free-part.Nodes)})
+	}
+	split := q.predict(parts)
+	c.Predicted = Prediction{Basis: q.c.Links.Basis(t, parts, q.a.Traffic), LinkRatio: q.c.Links.LinkRatio(t, parts)}
+	if split.Known {
+		c.Predicted.Slowdown = &[2]float64{split.Low, split.High}
+		if q.a.Duration > 0 {
+			work := float64(q.r.GPUs) * float64(q.a.Duration) / 3600
+			c.LostGPUHours = &[2]float64{work * (split.Low - 1), work * (split.High - 1)}
+		}
+	}
+	if q.r.Deadline != nil && q.a.Duration > 0 && split.Known {
+		c.MissesDeadline = at+int64(float64(q.a.Duration)*split.High) > q.r.Deadline.Unix()
+	}
+	if at > q.now {
+		c.Start = time.Unix(at, 0).UTC().Format(time.RFC3339)
+		c.WaitsFor = q.waitsFor(parts, at)
+		return c
+	}
+	q.name(c, parts)
+	if q.a.Shared == 0 {
+		free := slices.Clone(s.free)
+		size := int32(0)
+		for i := range t.Domains {
+			size = max(size, q.a.within(t.Domains[i].Count))
+		}
+		c.Frag = &FragChange{SlotNodes: size, PhiBefore: phiShare(free, q.c.Mix), SlotsBefore: slots(free, size)}
+		for _, part := range parts {
+			free[part.Domain] = max(0, free[part.Domain]-part.Nodes)
+		}
+		c.Frag.PhiAfter, c.Frag.SlotsAfter = phiShare(free, q.c.Mix), slots(free, size)
+	}
+	return c
+}
+
+func phiShare(free []int32, mix []Gang) float64 {
+	sum := int32(0)
+	for _, n := range free {
+		sum += n
+	}
+	if sum == 0 {
+		return 0
+	}
+	return Phi(free, mix) / float64(sum)
+}
+
+func slots(free []int32, size int32) int32 {
+	sum := int32(0)
+	for _, n := range free {
+		sum += n / size
+	}
+	return sum
+}
+
+func (q *question) predict(parts []Part) Interval {
+	if q.a.Shared > 0 {
+		return exact()
+	}
+	return q.c.Links.Predict(q.s.Topology, parts, q.a.GPUsPerNode, q.v.ideal(&q.a), q.a.Traffic)
+}
+
+// name picks the nodes: those without a probe job first, then by name.
+func (q *question) name(c *Candidate, parts []Part) {
+	t, s := q.s.Topology, q.s
+	evicts := map[string]bool{}
+	for _, part := range parts {
+		d := &t.Domains[part.Domain]
+		left := part.Nodes
+		pick := func(fits func(n int32) bool) {
+			for n := d.First; n < d.First+d.Count && left > 0; n++ {
+				if !q.allowed(n) || slices.Contains(q.r.ExcludeNodes, t.Nodes[n].Name) || !fits(n) {
+					continue
+				}
+				c.Nodes = append(c.Nodes, t.Nodes[n].Name)
+				left--
+				for _, h := range s.byDom[part.Domain] {
+					if h.Probe && s.probes[n] > 0 && h.on(part.Domain, n) {
+						evicts[h.Job] = true
+					}
+				}
+			}
+		}
+		if q.a.Shared > 0 { // the node in use that it leaves least of
+			for free := q.a.Shared; free < t.Nodes[d.First].GPUs && left > 0; free++ {
+				pick(func(n int32) bool { return s.used[n] > 0 && t.Nodes[n].GPUs-int32(s.used[n]) == free })
+			}
+		}
+		pick(func(n int32) bool { return s.used[n] == 0 && s.probes[n] == 0 && t.Nodes[n].GPUs >= q.a.GPUsPerNode })
+		pick(func(n int32) bool { return s.used[n] == 0 && s.probes[n] > 0 && t.Nodes[n].GPUs >= q.a.GPUsPerNode })
+	}
+	slices.Sort(c.Nodes)
+	for job := range evicts {
+		c.Evicts = append(c.Evicts, job)
+	}
+	slices.Sort(c.Evicts)
+}
+
+// on reports whether a hold has GPUs of a node.
+func (h *Hold) on(domain, node int32) bool {
+	return slices.ContainsFunc(h.in(domain), func(s Share) bool { return s.Node == node })
+}
+
+// waitsFor names the jobs in the plan's domains that are to end by then, at most ten.
+func (q *question) waitsFor(parts []Part, at int64) []string {
+	var jobs []string
+	for _, part := range parts {
+		for _, h := range q.s.byDom[part.Domain] {
+			if !h.Probe && h.End > 0 && h.End <= at && !slices.Contains(jobs, h.Job) {
+				jobs = append(jobs, h.Job)
+			}
+		}
+	}
+	slices.Sort(jobs)
+	return jobs[:min(len(jobs), 10)]
+}
+
+// notNow says why the best shape is not free.
+func (q *question) notNow() *Refusal {
+	most := int32(0)
+	for d := range q.v.Free {
+		most = max(most, q.v.Units(&q.a, d)*q.a.unit())
+	}
+	detail := fmt.Sprintf("%d nodes wanted together, at most %d of them are free in one domain", q.a.Nodes, most)
+	if q.best > 1 {
+		detail = fmt.Sprintf("%d nodes wanted in %d domains, at most %d of them are free in one", q.a.Nodes, q.best, most)
+	}
+	if q.a.Shared > 0 {
+		detail = fmt.Sprintf("%d GPUs of one node wanted, no node has them free", q.a.Shared)
+	}
+	return &Refusal{Code: NoCapacityNow, Detail: detail, Remedy: "wait, ask for fewer GPUs, or ask for a plan to make room", Counts: q.counts()}
+}
+
+// noCapacity refuses what cannot start now and has no known start later.
+func (q *question) noCapacity() error {
+	r := q.notNow()
+	r.Remedy = "no end estimate reaches a fit: give jobs time limits, or ask again when nodes are back"
+	return r
+}
+
+// counts says why nodes are not free to the asker, each node under the first reason that holds.
+func (q *question) counts() []Count {
+	reasons := [...]string{"other model, partition or use of the domain", "down or not schedulable", "reserved for others", "excluded", "held by jobs", "free"}
+	var n [len(reasons)]int32
+	for i := range q.s.Topology.Nodes {
+		k := int32(i)
+		switch d := q.s.Topology.Nodes[i].Domain; {
+		case q.v.closed != nil && q.v.closed[d]:
+			n[0]++
+		case !q.s.up[i]:
+			n[1]++
+		case !q.allowed(k):
+			n[2]++
+		case slices.Contains(q.r.ExcludeNodes, q.s.Topology.Nodes[i].Name):
+			n[3]++
+		case q.s.used[i] > 0:
+			n[4]++
+		default:
+			n[5]++
+		}
+	}
+	var out []Count
+	for i, reason := range reasons {
+		if n[i] > 0 {
+			out = append(out, Count{Reason: reason, Nodes: n[i]})
+		}
+	}
+	if u := len(q.s.Topology.Unknown); u > 0 {
+		out = append(out, Count{Reason: "domain unknown", Nodes: int32(u)})
+	}
+	return out
+}
+
+// makeRoom plans how one domain could be cleared, and weighs it against the wait that it saves.
+func (q *question) makeRoom(later *Candidate) *MakeRoom {
+	m := PlanRoom(q.s, &q.v, q.a.Nodes, q.r.Priority)
+	if m == nil {
+		return nil
+	}
+	if later != nil {
+		saved := later.WaitS
+		m.SavedS = &saved
+		m.Worthwhile = m.CostKnown && float64(q.r.GPUs)*float64(saved)/3600 > 2*m.CostGPUHours
+	}
+	return m
+}
+
+func (q *question) whyNow(best bool) []string {
+	switch {
+	case q.a.Shared > 0:
+		return []string{"smaller than a node: fills a node in use before it opens another"}
+	case len(q.p.Parts) == 1 || q.best == 1 && best:
+		return []string{"fits one domain", "the domain with the fewest free nodes that suffice"}
+	case best:
+		return []string{fmt.Sprintf("larger than a domain: the fewest domains, %d, in even shares", q.best)}
+	}
+	return []string{"no domain has it free", "the split is predicted to lose little, or has waited long enough"}
+}
+
+// flags says how to ask schedulers for the recommended shape.
+func (q *question) flags(resp *Response) {
+	if len(resp.Candidates) == 0 {
+		return
+	}
+	parts := resp.Candidates[0].Domains
+	segment := int32(0)
+	for _, d := range parts {
+		segment = gcd(segment, d.Nodes)
+	}
+	label := q.c.TopologyLabel
+	resp.Slurm = []string{fmt.Sprintf("--nodes=%d", q.a.Nodes)}
+	resp.Kueue = map[string]string{}
+	switch {
+	case q.a.Shared > 0:
+		resp.Slurm = append(resp.Slurm, fmt.Sprintf("--gpus=%d", q.a.Shared))
+		resp.Kueue["kueue.x-k8s.io/podset-unconstrained-topology"] = "true"
+	case len(parts) == 1:
+		resp.Slurm = append(resp.Slurm, fmt.Sprintf("--segment=%d", q.a.Nodes))
+		resp.Kueue["kueue.x-k8s.io/podset-required-topology"] = label
+	case segment > 1 || q.a.Segment > 0:
+		resp.Slurm = append(resp.Slurm, fmt.Sprintf("--segment=%d", segment))
+		resp.Kueue["kueue.x-k8s.io/podset-slice-required-topology"] = label
+		resp.Kueue["kueue.x-k8s.io/podset-slice-size"] = fmt.Sprint(segment)
+	default:
+		resp.Kueue["kueue.x-k8s.io/podset-preferred-topology"] = label
+	}
+	if q.r.ExclusiveDomain {
+		resp.Slurm = append(resp.Slurm, "--exclusive=topo")
+	}
+	if len(q.r.ExcludeNodes) > 0 {
+		resp.Slurm = append(resp.Slurm, "--exclude="+strings.Join(q.r.ExcludeNodes, ","))
+	}
+}
+
+func gcd(a, b int32) int32 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// estimates counts the nodes that jobs hold, and those of them with an end estimate.
+func (c *counts) estimates() (held, estimated int) {
+	for n, used := range c.used {
+		if used > 0 {
+			held++
+			if c.freeAt[n] != Never {
+				estimated++
+			}
+		}
+	}
+	return held, estimated
+}

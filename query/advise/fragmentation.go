@@ -1,0 +1,144 @@
+package advise
+
+import "math"
+
+// Gang is one class of a mix of gangs: its size in nodes and its weight, such as its share of GPU-hours.
+type Gang struct {
+	Nodes  int32   `json:"nodes"`
+	Weight float64 `json:"weight"`
+}
+
+// Fragmentation says how far free nodes are of use to gangs. Slices are indexed by gang size in nodes less one, up to
+// the largest domain.
+type Fragmentation struct {
+	// FreeNodes are wholly free; PartialGPUs are free on nodes in use, which only jobs smaller than a node can have.
+	FreeNodes   int32 `json:"free_nodes"`
+	PartialGPUs int32 `json:"partial_gpus"`
+	// Largest is the most free nodes in one domain.
+	Largest int32 `json:"largest_nodes"`
+	// Slots is N(s), how many gangs of s nodes fit now, each inside one domain; Ideal is how many would if the free nodes
+	// were in full domains; Cliff is their ratio, K(s), 1 where there is no fragmentation and where none would fit either way.
+	Slots []int32   `json:"slots"`
+	Ideal []int32   `json:"ideal_slots"`
+	Cliff []float64 `json:"cliff"`
+	// Stranded is S(s): free GPUs in domains with too few free nodes for a gang of s.
+	Stranded []int32 `json:"stranded_gpus"`
+	// Drain is T(s): the Unix time at which some domain first has s nodes free by the end estimates; 0 for now, -1 where
+	// no estimate reaches it.
+	Drain []int64 `json:"drain"`
+	// External is 1 - largest / min(free, largest domain): 0 where the best gang possible fits.
+	External float64 `json:"external"`
+	// Phi is the mix-weighted expected number of free nodes that a gang cannot use, as a share of the free nodes, and
+	// PhiNodes the number itself (fragmentation gradient descent's measure, at the grain of a domain). Noisy where
+	// few nodes are free.
+	Phi      float64 `json:"phi"`
+	PhiNodes float64 `json:"phi_nodes"`
+}
+
+// Fragment measures what a view has free, for a mix of gangs, at the Unix time now.
+func Fragment(v *View, mix []Gang, now int64) Fragmentation {
+	size := int32(0)
+	for i := range v.Topology.Domains {
+		size = max(size, v.Topology.Domains[i].Count)
+	}
+	f := Fragmentation{
+		Slots: make([]int32, size), Ideal: make([]int32, size), Cliff: make([]float64, size), Stranded: make([]int32, size),
+		Drain: make([]int64, size),
+	}
+	for i := range f.Drain {
+		f.Drain[i] = Never
+	}
+	for d := range v.Free {
+		f.domain(v, d, now)
+	}
+	for i := range f.Slots {
+		s := int32(i) + 1
+		f.Ideal[i] = f.FreeNodes/size*(size/s) + f.FreeNodes%size/s
+		f.Cliff[i] = 1
+		if f.Ideal[i] > 0 {
+			f.Cliff[i] = float64(f.Slots[i]) / float64(f.Ideal[i])
+		}
+		if f.Drain[i] == Never {
+			f.Drain[i] = -1
+		}
+	}
+	if f.FreeNodes > 0 {
+		f.External = 1 - float64(f.Largest)/float64(min(f.FreeNodes, size))
+	}
+	f.PhiNodes = Phi(v.Free, mix)
+	if f.FreeNodes > 0 {
+		f.Phi = f.PhiNodes / float64(f.FreeNodes)
+	}
+	return f
+}
+
+func (f *Fragmentation) domain(v *View, d int, now int64) {
+	dom := &v.Topology.Domains[d]
+	free := v.Free[d]
+	f.FreeNodes += free
+	f.Largest = max(f.Largest, free)
+	for n := int32(1); n < maxGPUs; n++ {
+		f.PartialGPUs += n * v.partial[d*maxGPUs+int(n)]
+	}
+	for i := range f.Slots {
+		s := int32(i) + 1
+		f.Slots[i] += free / s
+		if free < s {
+			f.Stranded[i] += free * dom.GPUsPerNode
+		}
+		if free >= s {
+			f.Drain[i] = 0
+		} else if i < int(dom.Count) && f.Drain[i] != 0 && (v.closed == nil || !v.closed[d]) {
+			if i += int(v.withheld(d)); i < int(dom.Count) {
+				if t := v.order[int(dom.First)+i]; t != Never {
+					if t <= now {
+						t = now + OverdueGrace
+					}
+					f.Drain[s-1] = min(f.Drain[s-1], t)
+				}
+			}
+		}
+	}
+}
+
+// Phi is the weighted expected number of free nodes that gangs of the mix cannot use: those of domains with fewer than the
+// gang needs.
+func Phi(free []int32, mix []Gang) float64 {
+	sum, weights := 0.0, 0.0
+	for _, g := range mix {
+		weights += g.Weight
+		lost := int32(0)
+		for _, n := range free {
+			if n < g.Nodes {
+				lost += n
+			}
+		}
+		sum += g.Weight * float64(lost)
+	}
+	if weights == 0 {
+		return 0
+	}
+	return sum / weights
+}
+
+// Entropy of how the free nodes are spread, 0 for all in one domain to 1 for evenly over those that have any. It is for a
+// chart only: 9+9 and 17+1 differ more in use than in it.
+func Entropy(free []int32) float64 {
+	total, some := 0.0, 0.0
+	for _, n := range free {
+		if n > 0 {
+			total += float64(n)
+			some++
+		}
+	}
+	if some < 2 {
+		return 0
+	}
+	h := 0.0
+	for _, n := range free {
+		if n > 0 {
+			h -= float64(n) / total * math.Log2(float64(n)/total)
+		}
+	}
+	return h / math.Log2(some)
+}

@@ -1,0 +1,182 @@
+package advise
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Request asks where a job should go. Zero values mean that nothing was said: the class and the configuration fill in.
+type Request struct {
+	RequestID   string `json:"request_id,omitempty"`
+	Tenant      string `json:"tenant,omitempty"`
+	Cluster     string `json:"cluster,omitempty"`
+	GPUs        int    `json:"gpus"`
+	GPUsPerNode int    `json:"gpus_per_node,omitempty"`
+	GPUModel    string `json:"gpu_model,omitempty"`
+	// Mode is required, preferred or unconstrained.
+	Mode  Mode   `json:"mode,omitempty"`
+	Class string `json:"class,omitempty"`
+	// Pattern and MeasuredGBps override the class: measured is the mean one-way NVLink traffic of a GPU of this job, or
+	// of earlier runs of it, while in one domain.
+	Pattern      Pattern `json:"pattern,omitempty"`
+	MeasuredGBps float64 `json:"measured_GBps,omitempty"`
+	SegmentNodes int     `json:"segment_nodes,omitempty"`
+	MaxDomains   int     `json:"max_domains,omitempty"`
+	// DurationS is the expected run time and DurationBasis where it comes from: limit, history.
+	DurationS     int64      `json:"duration_s,omitempty"`
+	DurationBasis string     `json:"duration_basis,omitempty"`
+	Deadline      *time.Time `json:"deadline,omitempty"`
+	// WaitedS is how long the job has waited already, and MaxWaitS the longest it is to wait for a better shape.
+	WaitedS  int64  `json:"waited_s,omitempty"`
+	MaxWaitS *int64 `json:"max_wait_s,omitempty"`
+	// ExcludeNodes are never used; RequirePartition is a domain or a partition of one to stay in.
+	ExcludeNodes     []string `json:"exclude_nodes,omitempty"`
+	RequirePartition string   `json:"require_partition,omitempty"`
+	// ExclusiveDomain wants domains that nobody else holds GPUs of.
+	ExclusiveDomain bool `json:"exclusive_domain,omitempty"`
+	SparesPerDomain *int `json:"spares_per_domain,omitempty"`
+	// Preempt is "plan" to be told who would have to make room.
+	Preempt  string `json:"preempt,omitempty"`
+	Priority int64  `json:"priority,omitempty"`
+	// Candidates is the most to answer with; 0 for 3.
+	Candidates int `json:"candidates,omitempty"`
+	// AllowStale wants an answer from an old snapshot too, marked as such.
+	AllowStale bool `json:"allow_stale,omitempty"`
+}
+
+// Class is what a name of a kind of job stands for.
+type Class struct {
+	Mode    Mode    `json:"mode,omitempty" yaml:"mode"`
+	Pattern Pattern `json:"pattern,omitempty" yaml:"pattern"`
+	// Share is the assumed exposed communication, 0 to 1, of a step in one domain; negative where nobody says.
+	Share float64 `json:"share" yaml:"share"`
+	// Spares are the nodes of a domain that gangs of the class plan without: 2 of 18 plans with 16.
+	Spares int `json:"spares_per_domain" yaml:"spares_per_domain"`
+}
+
+// Refusal is why there is no advice. Each has a code that does not change, counted reasons and what to do.
+type Refusal struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+	// Remedy says what to do next.
+	Remedy string `json:"remedy"`
+	// Legal are the nearest sizes, in GPUs, or segments, in nodes, that would be answered.
+	Legal []int `json:"legal,omitempty"`
+	// Counts say how many nodes each reason excludes.
+	Counts []Count `json:"counts,omitempty"`
+}
+
+// Count is one counted reason.
+type Count struct {
+	Reason string `json:"reason"`
+	Nodes  int32  `json:"nodes"`
+}
+
+// Error is the refusal in one line.
+func (r *Refusal) Error() string { return r.Code + ": " + r.Detail + ": " + r.Remedy }
+
+// The codes of refusals.
+const (
+	InvalidShape    = "invalid_shape"
+	InvalidRequest  = "invalid_request"
+	NeverFits       = "never_fits"
+	NoCapacityNow   = "no_capacity_now"
+	TopologyUnknown = "topology_unknown"
+	StaleSnapshot   = "stale_snapshot"
+)
+
+// ask turns a request into a strategy's ask, with the class's and the configuration's defaults.
+func (c *Config) ask(t *Topology, r *Request) (Ask, error) {
+	class, known := c.Classes[r.Class]
+	if r.Class != "" && !known {
+		return Ask{}, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("no class %q", r.Class),
+			Remedy: "name one of the configured classes: " + strings.Join(c.classNames(), ", ")}
+	}
+	if !known {
+		class = Class{Share: -1}
+	}
+	g := r.GPUsPerNode
+	if g == 0 {
+		g = t.GPUsPerNode
+	}
+	a := Ask{
+		GPUsPerNode: int32(g), Mode: firstOf(r.Mode, class.Mode, Preferred), MaxDomains: int32(r.MaxDomains),
+		Segment: int32(r.SegmentNodes), Spares: int32(class.Spares), Waited: r.WaitedS, Duration: r.DurationS, MaxWait: -1,
+		Traffic: Traffic{Pattern: firstOf(r.Pattern, class.Pattern), Share: class.Share, Rate: r.MeasuredGBps},
+	}
+	if r.SparesPerDomain != nil {
+		a.Spares = int32(*r.SparesPerDomain)
+	}
+	if r.MaxWaitS != nil {
+		a.MaxWait = *r.MaxWaitS
+	}
+	if !slices.Contains([]Mode{Required, Preferred, Unconstrained}, a.Mode) {
+		return a, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("mode %q", a.Mode), Remedy: "use required, preferred or unconstrained"}
+	}
+	if !slices.Contains([]Pattern{AllReduce, AllToAll, PatternNone, PatternUnknown}, a.Traffic.Pattern) {
+		return a, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("pattern %q", a.Traffic.Pattern), Remedy: "use allreduce, alltoall or none"}
+	}
+	for _, n := range [...]int64{int64(a.Spares), int64(a.MaxDomains), int64(a.Segment), a.Waited, a.Duration, int64(r.Candidates)} {
+		if n < 0 {
+			return a, &Refusal{Code: InvalidRequest, Detail: "a count or time is negative", Remedy: "give 0 or more, or leave it out"}
+		}
+	}
+	return a, c.shape(t, r, &a, g)
+}
+
+// shape checks the size against nodes and segments.
+func (c *Config) shape(t *Topology, r *Request, a *Ask, g int) error {
+	if g < 1 || g > t.GPUsPerNode || r.GPUs < 1 || r.GPUs > 1<<24 {
+		return &Refusal{Code: InvalidShape, Detail: fmt.Sprintf("%d GPUs at %d a node, where nodes have %d", r.GPUs, g, t.GPUsPerNode),
+			Remedy: fmt.Sprintf("ask for at least 1 GPU and at most %d a node", t.GPUsPerNode)}
+	}
+	if r.GPUs < g {
+		a.Nodes, a.Shared, a.Segment = 1, int32(r.GPUs), 0
+		return nil
+	}
+	if r.GPUs%g != 0 {
+		return &Refusal{Code: InvalidShape, Detail: fmt.Sprintf("%d GPUs are not whole nodes of %d", r.GPUs, g),
+			Remedy: "ask for a multiple of the GPUs of a node", Legal: []int{r.GPUs - r.GPUs%g, r.GPUs + g - r.GPUs%g}}
+	}
+	a.Nodes = int32(r.GPUs / g)
+	if a.Segment > a.Nodes {
+		a.Segment = 0 // no effect, as in Slurm
+	}
+	if a.Segment > 0 && a.Nodes%a.Segment != 0 {
+		legal := []int{}
+		for s := a.Segment - 1; s > 0 && len(legal) == 0; s-- {
+			if a.Nodes%s == 0 {
+				legal = append(legal, int(s))
+			}
+		}
+		for s := a.Segment + 1; s <= a.Nodes && len(legal) < 2; s++ {
+			if a.Nodes%s == 0 {
+				legal = append(legal, int(s))
+			}
+		}
+		return &Refusal{Code: InvalidShape, Detail: fmt.Sprintf("segments of %d nodes do not divide %d nodes", a.Segment, a.Nodes),
+			Remedy: "choose a segment that divides the node count", Legal: legal}
+	}
+	return nil
+}
+
+func (c *Config) classNames() []string {
+	names := make([]string, 0, len(c.Classes))
+	for n := range c.Classes {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func firstOf[T comparable](values ...T) T {
+	var zero T
+	for _, v := range values {
+		if v != zero {
+			return v
+		}
+	}
+	return zero
+}
