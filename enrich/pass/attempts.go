@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 )
@@ -62,15 +64,16 @@ var recordColumns = columns[record]{
 	plain("consolidate_segments", func(r *record) *bool { return &r.consolidate }),
 	plain("exclusive_domain", func(r *record) *bool { return &r.exclusive }),
 	maybe[uint32]("max_switches", func(r *record) *int64 { return &r.switches }),
-	list("nodes", "nodes", func(r *record) *[]string { return &r.nodes }, equal[string]),
-	list("node_gpus", "arrayMap(x -> ifNull(toInt32(x), -1), node_gpus)", func(r *record) *[]int32 { return &r.nodeGPUs }, equal[int32]),
-	list("node_gpu_index", "node_gpu_index", func(r *record) *[][]uint16 { return &r.gpuIndex }, slices.Equal[[]uint16]),
-	list("node_from", "arrayMap(x -> ifNull(toUnixTimestamp64Milli(x), 0), node_from)", func(r *record) *[]int64 { return &r.nodeFrom }, equal[int64]),
-	list("node_to", "arrayMap(x -> ifNull(toUnixTimestamp64Milli(x), 0), node_to)", func(r *record) *[]int64 { return &r.nodeTo }, equal[int64]),
+	reading(`arrayStringConcat(nodes, '\n')`, plain("nodes", func(r *record) *string { return &r.packed.nodes })),
+	reading(packedNumbers("node_gpus", "toString(x)"), plain("node_gpus", func(r *record) *string { return &r.packed.gpus })),
+	reading(`if(arrayExists(x -> notEmpty(x), node_gpu_index), arrayStringConcat(arrayMap(x -> arrayStringConcat(arrayMap(y -> toString(y), x), ' '), node_gpu_index), ','), '')`,
+		plain("node_gpu_index", func(r *record) *string { return &r.packed.index })),
+	reading(packedNumbers("node_from", "toString(toUnixTimestamp64Milli(x))"), plain("node_from", func(r *record) *string { return &r.packed.from })),
+	reading(packedNumbers("node_to", "toString(toUnixTimestamp64Milli(x))"), plain("node_to", func(r *record) *string { return &r.packed.to })),
 	plain("partial", func(r *record) *bool { return &r.partial }),
 	plain("pending_reason", func(r *record) *string { return &r.pendingReason }),
 	maybeInstant("planned_start", func(r *record) *int64 { return &r.plannedStart }),
-	list("planned_nodes", "planned_nodes", func(r *record) *[]string { return &r.plannedNodes }, equal[string]),
+	reading(`arrayStringConcat(planned_nodes, '\n')`, plain("planned_nodes", func(r *record) *string { return &r.packed.planned })),
 	instant("observed_at", func(r *record) *int64 { return &r.observed }),
 	plain("revision", func(r *record) *uint64 { return &r.revision }),
 	plain("kafka_offset", func(r *record) *int64 { return &r.offset }),
@@ -137,6 +140,51 @@ var placementColumns = columns[placementRow]{
 	maybeInstant("expected_end", func(r *placementRow) *int64 { return &r.expectedEnd }),
 	plain("is_deleted", func(r *placementRow) *uint8 { return &r.deleted }),
 	meta(plain("version", func(r *placementRow) *uint64 { return &r.version })),
+}
+
+// packed is the arrays of a raw record as text: an array is several times dearer to scan than a string, and most of them
+// are empty.
+type packed struct{ nodes, gpus, index, from, to, planned string }
+
+// packedNumbers reads an array of nullable numbers as text, ” when nothing in it is known.
+func packedNumbers(name, number string) string {
+	return "if(arrayExists(x -> x IS NOT NULL, " + name + "), arrayStringConcat(arrayMap(x -> ifNull(" + number + ", ''), " + name + "), ','), '')"
+}
+
+// unpack fills the arrays of a record.
+func (r *record) unpack() {
+	words := func(text, sep string) []string {
+		if text == "" {
+			return nil
+		}
+		return strings.Split(text, sep)
+	}
+	r.nodes, r.plannedNodes = words(r.packed.nodes, "\n"), words(r.packed.planned, "\n")
+	for _, w := range words(r.packed.gpus, ",") {
+		r.nodeGPUs = append(r.nodeGPUs, int32(numberOr(w, -1)))
+	}
+	for _, w := range words(r.packed.index, ",") {
+		var index []uint16
+		for _, x := range words(w, " ") {
+			index = append(index, uint16(numberOr(x, 0)))
+		}
+		r.gpuIndex = append(r.gpuIndex, index)
+	}
+	for _, w := range words(r.packed.from, ",") {
+		r.nodeFrom = append(r.nodeFrom, numberOr(w, 0))
+	}
+	for _, w := range words(r.packed.to, ",") {
+		r.nodeTo = append(r.nodeTo, numberOr(w, 0))
+	}
+	r.packed = packed{}
+}
+
+func numberOr(text string, unknown int64) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil { // an empty entry
+		return unknown
+	}
+	return n
 }
 
 // reading replaces the expression that reads a column.
@@ -251,6 +299,9 @@ func (f *attemptsFold) job() error {
 	records, err := f.records.take(func(r *record) bool { return r.jobID == job && r.cluster == cluster })
 	if err != nil {
 		return fmt.Errorf("read records: %w", err)
+	}
+	for i := range records {
+		records[i].unpack()
 	}
 	known, err := f.attempts.take(func(r *attemptRow) bool { return r.jobID == job && r.cluster == cluster })
 	if err != nil {

@@ -35,6 +35,7 @@ type record struct {
 	observed                                             int64
 	revision                                             uint64
 	offset                                               int64
+	packed                                               packed
 }
 
 func (r *record) holding() bool { return event.State(r.state).Holding() }

@@ -46,6 +46,7 @@ func (p *Passes) Once(ctx context.Context) (Stats, error) {
 		if err != nil {
 			p.state.unclean, p.state.seen = true, ""
 			clear(p.state.clusters) // what it would have made stale is not known
+			clear(p.state.scratch[:])
 			if ctx.Err() == nil {
 				p.m.passes.WithLabelValues("error").Inc()
 			}

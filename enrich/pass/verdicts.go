@@ -164,12 +164,13 @@ func (p *Passes) with(ctx context.Context, params clickhouse.Parameters) context
 // judgeChunk runs the statements over one chunk: all of one cluster, sorted by time.
 func (p *Passes) judgeChunk(ctx context.Context, lane int, chunk []placementKey) (int, error) {
 	j := &p.state.judgements[lane]
-	for _, t := range []string{"placed", "sizes", "spread", "facts", "holdings", "free", "verdicts"} {
-		if err := p.conn.Exec(ctx, fmt.Sprintf("TRUNCATE TABLE IF EXISTS pass_%s_%d", t, lane)); err != nil {
-			return 0, fmt.Errorf("empty the scratch tables: %w", err)
+	if p.state.scratch[lane] {
+		for _, t := range []string{"placed", "sizes", "spread", "facts", "holdings", "free", "verdicts"} {
+			if err := p.conn.Exec(ctx, fmt.Sprintf("TRUNCATE TABLE pass_%s_%d", t, lane)); err != nil {
+				return 0, fmt.Errorf("empty the scratch tables: %w", err)
+			}
 		}
-	}
-	if !p.state.scratch[lane] {
+	} else {
 		for statement := range strings.SplitSeq(j.scratch, ";") {
 			if strings.TrimSpace(statement) == "" {
 				continue

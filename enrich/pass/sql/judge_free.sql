@@ -8,7 +8,7 @@ WITH
         FROM pass_facts_{{.}}
         WHERE disputed
     ),
-    times AS (SELECT time, toUInt32(rowNumberInAllBlocks()) AS k, 1 AS one FROM (SELECT DISTINCT valid_from AS time FROM disputed ORDER BY time)),
+    times AS (SELECT time, toUInt32(k - 1) AS k, 1 AS one FROM (SELECT arraySort(groupUniqArray(valid_from)) AS list FROM disputed) ARRAY JOIN list AS time, arrayEnumerate(list) AS k),
     -- What each domain gained at a time. Every domain of an asker has an entry, also one that no home was known in.
     gains AS
     (

@@ -1,5 +1,7 @@
--- What one chunk's statements hand on to the next. Memory tables: nothing here outlives a chunk.
-CREATE TABLE IF NOT EXISTS pass_sizes_{{.}}
+-- What one chunk's statements hand on to the next. Memory tables: nothing here outlives a chunk. Made anew by every
+-- process: another version of it may have left them in another shape.
+DROP TABLE IF EXISTS pass_sizes_{{.}} SYNC;
+CREATE TABLE pass_sizes_{{.}}
 (
     at            DateTime64(3, 'UTC'), -- from then on
     largest_nodes UInt64,               -- nodes of the domain with most
@@ -9,7 +11,8 @@ CREATE TABLE IF NOT EXISTS pass_sizes_{{.}}
     largest_first Array(UInt64)         -- usable GPUs of the largest, the two largest, ... domains
 )
 ENGINE = Memory;
-CREATE TABLE IF NOT EXISTS pass_placed_{{.}}
+DROP TABLE IF EXISTS pass_placed_{{.}} SYNC;
+CREATE TABLE pass_placed_{{.}}
 (
     chunk                UInt64,
     id                   UInt32,
@@ -33,7 +36,8 @@ CREATE TABLE IF NOT EXISTS pass_placed_{{.}}
     max_switches         UInt32
 )
 ENGINE = Memory;
-CREATE TABLE IF NOT EXISTS pass_spread_{{.}}
+DROP TABLE IF EXISTS pass_spread_{{.}} SYNC;
+CREATE TABLE pass_spread_{{.}}
 (
     id                UInt32,
     unknown_nodes     UInt32,
@@ -55,7 +59,8 @@ CREATE TABLE IF NOT EXISTS pass_spread_{{.}}
     largest_first     Array(UInt64)
 )
 ENGINE = Memory;
-CREATE TABLE IF NOT EXISTS pass_facts_{{.}}
+DROP TABLE IF EXISTS pass_facts_{{.}} SYNC;
+CREATE TABLE pass_facts_{{.}}
 (
     chunk                UInt64,
     id                   UInt32,
@@ -69,7 +74,7 @@ CREATE TABLE IF NOT EXISTS pass_facts_{{.}}
     late_nodes           Array(Tuple(String, String)), -- node and domain, where no domain was known yet at the start
     probe                Bool,
     expected_end         Nullable(DateTime64(3, 'UTC')),
-    judged               UInt8,                        -- 0: there is nothing on NVLink to judge (any more)
+    judged               UInt8,                        -- 0 = there is nothing on NVLink to judge (any more)
     mode                 LowCardinality(String),
     level                LowCardinality(String),
     segment              UInt32,
@@ -99,7 +104,8 @@ CREATE TABLE IF NOT EXISTS pass_facts_{{.}}
     disputed             UInt8
 )
 ENGINE = Memory;
-CREATE TABLE IF NOT EXISTS pass_holdings_{{.}}
+DROP TABLE IF EXISTS pass_holdings_{{.}} SYNC;
+CREATE TABLE pass_holdings_{{.}}
 (
     node   String,
     ats    Array(DateTime64(3, 'UTC')),
@@ -109,7 +115,8 @@ CREATE TABLE IF NOT EXISTS pass_holdings_{{.}}
     due    Array(Int64)
 )
 ENGINE = Memory;
-CREATE TABLE IF NOT EXISTS pass_free_{{.}}
+DROP TABLE IF EXISTS pass_free_{{.}} SYNC;
+CREATE TABLE pass_free_{{.}}
 (
     id             UInt32,
     held_by_others Int64,        -- in the domains the placement uses
@@ -117,4 +124,5 @@ CREATE TABLE IF NOT EXISTS pass_free_{{.}}
     later_first    Array(Int64)
 )
 ENGINE = Memory;
-CREATE TABLE IF NOT EXISTS pass_verdicts_{{.}} ENGINE = Memory EMPTY AS SELECT * FROM verdicts;
+DROP TABLE IF EXISTS pass_verdicts_{{.}} SYNC;
+CREATE TABLE pass_verdicts_{{.}} ENGINE = Memory EMPTY AS SELECT * FROM verdicts;
