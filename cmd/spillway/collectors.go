@@ -32,11 +32,11 @@ type collector struct {
 func collectors() map[string]collector {
 	return map[string]collector{
 		"slurm": {
-			validate: func(s *settings) error { return s.Collect.Slurm.Check() },
+			validate: func(s *settings) error { return s.Collect.Slurm.Validate() },
 			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
 				deps := slurm.Deps{Log: d.log, Metrics: collect.NewMetrics(d.registry, "slurm", time.Now)}
 				if topics := s.Collect.Slurm.JobComp; topics.StartTopic != "" {
-					deps.Messages = newJobcompMessages(d.kafka, s.Load.Group+"-jobcomp", topics.StartTopic, topics.FinishTopic)
+					deps.Messages = newJobcompMessages(d.kafka, topics.Group, topics.StartTopic, topics.FinishTopic)
 				}
 				return slurm.New(s.Collect.Slurm, deps)
 			},

@@ -39,7 +39,7 @@ func domainsCommand() *cobra.Command {
 				fmt.Sprint(d.GPUsUsable), fmt.Sprint(d.GPUsHeld), fmt.Sprint(d.GPUsProbe), fmt.Sprint(d.GPUsFree))
 		}
 		t.print(w)
-		footer(w, answer.Data)
+		footer(w, answer.Freshness)
 		return nil
 	}
 	return cmd
@@ -84,6 +84,6 @@ func oneDomain(cmd *cobra.Command, c *client, id string, q url.Values) error {
 		nodes.add(n.Node, partition, usable, state, reason, cellTime(&n.Since, ""))
 	}
 	nodes.print(w)
-	footer(w, answer.Data)
+	footer(w, answer.Freshness)
 	return nil
 }

@@ -16,7 +16,7 @@ func explainCommand() *cobra.Command {
 		Use: "explain JOB", Short: "Why a job spilled or did not, in a few lines", Args: oneArg("JOB", "spillway explain 4711"),
 	}
 	c := asking(cmd)
-	attempt := cmd.Flags().Int32("attempt", -1, "which run, from 0; -1 = the newest")
+	attempt := cmd.Flags().Int32("attempt", -1, "which attempt, from 0; -1 = the newest")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var answer read.Explanation
 		q := url.Values{"attempt": {strconv.Itoa(int(*attempt))}}

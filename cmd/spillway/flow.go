@@ -31,7 +31,8 @@ type flow struct {
 	log      *slog.Logger
 	tel      *telemetry.Telemetry
 	engines  *engine.Engines
-	conn     driver.Conn
+	conn     driver.Conn // as the owner
+	readConn driver.Conn // as the user that may only read
 	producer *kafka.Producer
 	passes   *pass.Passes
 	reader   *read.Reader
@@ -104,12 +105,16 @@ func (f *flow) openStore(ctx context.Context) error {
 	return err
 }
 
-func (f *flow) build(run stages) error {
+func (f *flow) build(run stages) (err error) {
 	s := f.settings
 	if run.serve {
-		f.reader = read.New(f.conn, time.Now)
+		// Questions are asked as the user that may only read.
+		if f.readConn, err = chconn.Open(f.engines.ClickHouse.Reader); err != nil {
+			return err
+		}
+		f.reader = read.New(f.readConn, time.Now)
 		server, err := api.New(s.API, api.Deps{
-			Reader: f.reader, Ping: f.conn.Ping, Log: f.log, Registry: f.tel.Registry, Now: time.Now, Version: version,
+			Reader: f.reader, Ping: f.readConn.Ping, Log: f.log, Registry: f.tel.Registry, Now: time.Now, Version: version,
 		})
 		if err != nil {
 			return err
@@ -120,6 +125,8 @@ func (f *flow) build(run stages) error {
 		}
 		f.server = server
 		f.parts = append(f.parts, server)
+	} else if listen := s.Telemetry.Listen; listen != "" {
+		f.parts = append(f.parts, named{"metrics", func(ctx context.Context) error { return f.tel.Serve(ctx, listen) }})
 	}
 	if run.enrich {
 		passes, err := pass.New(s.Enrich, pass.Deps{
@@ -183,8 +190,10 @@ func (f *flow) close() {
 	if f.producer != nil {
 		stop("producer", f.producer.Close)
 	}
-	if f.conn != nil {
-		stop("connection", f.conn.Close)
+	for _, conn := range []driver.Conn{f.readConn, f.conn} {
+		if conn != nil {
+			stop("connection", conn.Close)
+		}
 	}
 	if f.engines != nil {
 		stop("engines", f.engines.Stop)

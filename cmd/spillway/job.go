@@ -28,7 +28,7 @@ func jobCommand() *cobra.Command {
 		newest := answer.Attempts[0]
 		fmt.Fprintf(w, "job %s of %s: %s, user %s, account %s, queue %s, class %s\n\n", answer.JobID, answer.Cluster,
 			newest.Name, newest.User, newest.Account, newest.Queue, newest.ServiceClass)
-		t := table{head: []string{"RUN", "STATE", "FROM", "TO", "GPUS", "NODES", "OUTCOME", "CAUSE", "SHAPE"}}
+		t := table{head: []string{"ATTEMPT", "STATE", "FROM", "TO", "GPUS", "NODES", "OUTCOME", "CAUSE", "SHAPE"}}
 		for _, a := range answer.Attempts {
 			if len(a.Placements) == 0 {
 				t.add(fmt.Sprint(a.Attempt), a.State, cellTime(a.Start, "not started"), cellTime(a.End, "-"), cellUint(a.GPUs), "-", "-", "-", "-")
@@ -52,10 +52,10 @@ func jobCommand() *cobra.Command {
 				for i, n := range p.Nodes {
 					names[i] = n.Node
 				}
-				fmt.Fprintf(w, "\nnodes of run %d, placement %d: %s\n", a.Attempt, p.Seq, clip(strings.Join(names, " "), 10*maxWidth))
+				fmt.Fprintf(w, "\nnodes of attempt %d, placement %d: %s\n", a.Attempt, p.Seq, clip(strings.Join(names, " "), 10*maxWidth))
 			}
 		}
-		footer(w, answer.Data)
+		footer(w, answer.Freshness)
 		return nil
 	}
 	return cmd

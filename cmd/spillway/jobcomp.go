@@ -13,17 +13,26 @@ import (
 
 // jobcompMessages hands Slurm's jobcomp/kafka topics to the collector. kafka-go's group reader may hand a message over
 // twice after a rebalance; that is harmless here, since each becomes the same record again.
-type jobcompMessages struct{ reader *kafka.Reader }
+type jobcompMessages struct {
+	open   func() *kafka.Reader
+	reader *kafka.Reader
+}
 
+// newJobcompMessages joins the group at the first Next: building a collector reaches for nothing.
 func newJobcompMessages(k engine.Kafka, group string, topics ...string) *jobcompMessages {
-	return &jobcompMessages{kafka.NewReader(kafka.ReaderConfig{
-		Brokers: k.Brokers, Dialer: k.Dialer(), GroupID: group, GroupTopics: topics, StartOffset: kafka.FirstOffset,
-		MinBytes: 1, MaxBytes: 4 << 20, MaxWait: time.Second,
-	})}
+	return &jobcompMessages{open: func() *kafka.Reader {
+		return kafka.NewReader(kafka.ReaderConfig{
+			Brokers: k.Brokers, Dialer: k.Dialer(), GroupID: group, GroupTopics: topics, StartOffset: kafka.FirstOffset,
+			MinBytes: 1, MaxBytes: 4 << 20, MaxWait: time.Second,
+		})
+	}}
 }
 
 // Next implements slurm.MessageSource.
 func (j *jobcompMessages) Next(ctx context.Context) (slurm.Message, error) {
+	if j.reader == nil {
+		j.reader = j.open()
+	}
 	m, err := j.reader.FetchMessage(ctx)
 	if err != nil {
 		return slurm.Message{}, fmt.Errorf("read the jobcomp topics: %w", err)

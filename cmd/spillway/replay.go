@@ -196,7 +196,7 @@ func printOutcomes(w io.Writer, outcomes []read.Outcome, output string) error {
 		}
 		return nil
 	}
-	t := table{head: []string{"JOB", "RUN", "START", "GPUS", "NODES", "OUTCOME", "CAUSE", "USED", "MIN", "INTENT", "MET"}}
+	t := table{head: []string{"JOB", "ATTEMPT", "START", "GPUS", "NODES", "OUTCOME", "CAUSE", "USED", "MIN", "INTENT", "MET"}}
 	for _, o := range outcomes {
 		outcome, cause, intent, met := "no gpus", "-", "-", "-"
 		if o.Outcome != nil {

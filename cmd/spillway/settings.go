@@ -51,7 +51,7 @@ func defaultSettings() settings {
 
 // Validate checks every block that will be used, and names the keys at fault.
 func (s *settings) Validate() error {
-	errs := []error{s.Engine.Validate(), s.Topics.Validate(), s.Load.Validate(), s.Enrich.Validate(), s.API.Validate()}
+	errs := []error{s.Engine.Validate(), s.Topics.Validate(), s.Load.Validate(), s.Enrich.Validate(), s.API.Validate(), s.Telemetry.Validate()}
 	for _, name := range s.Collect.Sources {
 		c, ok := collectors()[name]
 		if !ok {

@@ -32,7 +32,7 @@ func slotsCommand() *cobra.Command {
 			t.add(d.Cluster, d.Name(), fmt.Sprint(d.Slots), fmt.Sprint(d.GPUsFree), fmt.Sprint(d.Stranded), fmt.Sprint(d.Usable))
 		}
 		t.print(w)
-		footer(w, answer.Data)
+		footer(w, answer.Freshness)
 		return nil
 	}
 	return cmd

@@ -57,7 +57,7 @@ func spillsCommand() *cobra.Command {
 		if c.output == "json" {
 			return printJSON(w, answer)
 		}
-		t := table{head: []string{"JOB", "RUN", "NAME", "USER", "CAUSE", "GPUS", "DOMAINS", "MIN", "SHAPE", "FROM", "TO"}}
+		t := table{head: []string{"JOB", "ATTEMPT", "NAME", "USER", "CAUSE", "GPUS", "DOMAINS", "MIN", "SHAPE", "FROM", "TO"}}
 		for _, s := range answer.Spills.Spills {
 			why := unknown
 			if s.Verdict.Cause != nil {
@@ -68,7 +68,7 @@ func spillsCommand() *cobra.Command {
 		}
 		t.print(w)
 		fmt.Fprintf(w, "\n%d of %d spilled placements; `spillway explain JOB` says why\n", len(answer.Spills.Spills), answer.Total)
-		footer(w, answer.Data)
+		footer(w, answer.Freshness)
 		return nil
 	}
 	return cmd

@@ -52,7 +52,7 @@ func statusCommand() *cobra.Command {
 			}
 			dead.print(w)
 		}
-		footer(w, answer.Data)
+		footer(w, answer.Freshness)
 		return nil
 	}
 	return cmd

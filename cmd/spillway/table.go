@@ -89,7 +89,7 @@ func cellShape(shape []read.Shard) string {
 }
 
 // footer says how old and complete an answer is, under every table.
-func footer(w io.Writer, d read.Data) {
+func footer(w io.Writer, d read.Freshness) {
 	if d.AgeS == nil {
 		fmt.Fprintln(w, "\nage of these facts: unknown")
 	} else {

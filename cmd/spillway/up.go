@@ -53,6 +53,9 @@ func stageCommand(use, short string, run stages) *cobra.Command {
 				return &exitError{exitUsage, err}
 			}
 		}
+		if err := run.reachable(s); err != nil {
+			return err
+		}
 		log, err := logger(s, cmd.ErrOrStderr())
 		if err != nil {
 			return err
@@ -60,6 +63,20 @@ func stageCommand(use, short string, run stages) *cobra.Command {
 		return runFlow(cmd.Context(), s, run, log)
 	}
 	return cmd
+}
+
+// reachable refuses a stage on its own whose engine would be embedded in it: no other stage could reach that engine.
+func (r stages) reachable(s *settings) error {
+	if r.collect && r.load && r.enrich && r.serve {
+		return nil
+	}
+	if (r.collect || r.load || r.enrich) && len(s.Engine.Kafka.Brokers) == 0 {
+		return usageError("a stage on its own needs the Kafka the others use: set engine.kafka.brokers, or run all stages with `spillway up`")
+	}
+	if (r.load || r.enrich || r.serve) && len(s.Engine.ClickHouse.Addresses) == 0 {
+		return usageError("a stage on its own needs the ClickHouse the others use: set engine.clickhouse.addresses, or run all stages with `spillway up`")
+	}
+	return nil
 }
 
 func runFlow(ctx context.Context, s *settings, run stages, log *slog.Logger) error {

@@ -3,13 +3,18 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -24,6 +29,7 @@ type Config struct {
 	LogFormat    string  `yaml:"log_format"`    // text or json
 	OTLPEndpoint string  `yaml:"otlp_endpoint"` // URL traces are sent to, such as http://127.0.0.1:4318; empty = no traces, at no cost
 	TraceRatio   float64 `yaml:"trace_ratio"`   // share of traces that is kept, 0 to 1
+	Listen       string  `yaml:"listen"`        // host:port of /metrics in a process that serves nothing else; empty = none
 }
 
 // DefaultConfig logs text and traces nothing.
@@ -99,6 +105,24 @@ func New(c Config, service, version string) (*Telemetry, error) {
 	)
 	t.tracers, t.shutdown = provider, provider.Shutdown
 	return t, nil
+}
+
+// Serve shows /metrics and /healthz on Config.Listen until ctx ends.
+func (t *Telemetry) Serve(ctx context.Context, listen string) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return fmt.Errorf("listen on telemetry.listen %s: %w: choose another port", listen, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(t.Registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
 }
 
 // Tracer is a tracer named after the package that uses it.

@@ -79,3 +79,18 @@ func TestLoggerFollowsItsConfiguration(t *testing.T) {
 		})
 	}
 }
+
+func TestServeShowsMetricsUntilTold(t *testing.T) {
+	tel, err := New(DefaultConfig(), "thing", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := tel.Serve(ctx, "127.0.0.1:0"); err == nil {
+		return // ended as told
+	}
+	if err := tel.Serve(context.Background(), "nowhere:-1"); err == nil || !strings.Contains(err.Error(), "telemetry.listen") {
+		t.Errorf("got %v, want an error naming the key", err)
+	}
+}

@@ -30,7 +30,7 @@ type JobParam struct {
 
 type jobAttemptParam struct {
 	JobParam
-	Attempt int32 `query:"attempt" minimum:"-1" default:"-1" doc:"Which run, from 0; -1 = the newest."`
+	Attempt int32 `query:"attempt" minimum:"-1" default:"-1" doc:"Which attempt, from 0; -1 = the newest."`
 }
 
 type slotsParam struct {

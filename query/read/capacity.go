@@ -29,9 +29,9 @@ type Domain struct {
 
 // Domains is a list of domains, with the age of its facts.
 type Domains struct {
-	At      time.Time `json:"at"`
-	Domains []Domain  `json:"domains"`
-	Data    Data      `json:"data"`
+	At        time.Time `json:"at"`
+	Domains   []Domain  `json:"domains"`
+	Freshness Freshness `json:"freshness"`
 }
 
 type capacityRow struct {
@@ -81,7 +81,7 @@ type capacityFollower struct {
 // followEvery bounds how stale the follower's copy may be.
 const followEvery = 250 * time.Millisecond
 
-// follow brings the copy up to date and gives the domains of one cluster (” = all) in name order, with the sources'
+// follow brings the copy up to date and gives the domains of one cluster (empty = all) in name order, with the sources'
 // reports as of the same moment.
 func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source, error) {
 	f := r.capa
@@ -139,11 +139,11 @@ func (f *capacityFollower) refresh(ctx context.Context, r *Reader) error {
 
 // Slots is how many slots of one size every domain has now.
 type Slots struct {
-	GPUs    uint32       `json:"gpus" doc:"Slot size asked for."`
-	Total   uint32       `json:"total" doc:"Slots over all domains listed."`
-	Domains []DomainSlot `json:"domains" doc:"Most slots first; domains without one are listed too."`
-	Basis   string       `json:"basis" doc:"What the count looked at."`
-	Data    Data         `json:"data"`
+	GPUs      uint32       `json:"gpus" doc:"Slot size asked for."`
+	Total     uint32       `json:"total" doc:"Slots over all domains listed."`
+	Domains   []DomainSlot `json:"domains" doc:"Most slots first; domains without one are listed too."`
+	Basis     string       `json:"basis" doc:"What the count looked at."`
+	Freshness Freshness    `json:"freshness"`
 }
 
 // DomainSlot is one domain's part of Slots.
@@ -160,14 +160,14 @@ type DomainSlot struct {
 // slotBasis is said with every count, since other resources may still keep a job out.
 const slotBasis = "GPUs only: usable, not held by a real job; above one node's GPUs only wholly free nodes count"
 
-// Slots counts slots of n GPUs in each domain of a cluster (” = all) from the copy in memory. A size below one node's
+// Slots counts slots of n GPUs in each domain of a cluster (empty = all) from the copy in memory. A size below one node's
 // GPUs that capacity was not counted for is an error wrapping ErrNotFound that lists the sizes there are.
 func (r *Reader) Slots(ctx context.Context, cluster string, n uint32) (*Slots, error) {
 	domains, sources, err := r.follow(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
-	out := &Slots{GPUs: n, Domains: make([]DomainSlot, 0, len(domains)), Basis: slotBasis, Data: summarize(sources, cluster, r.now())}
+	out := &Slots{GPUs: n, Domains: make([]DomainSlot, 0, len(domains)), Basis: slotBasis, Freshness: summarize(sources, cluster, r.now())}
 	for _, d := range domains {
 		count, err := d.slots(n)
 		if err != nil {
@@ -207,16 +207,16 @@ func (d Domain) slots(n uint32) (uint32, error) {
 	return uint32(d.NodesFree) / ((n + perNode - 1) / perNode), nil
 }
 
-// DomainsNow lists every domain of a cluster (” = all) from the copy in memory.
+// DomainsNow lists every domain of a cluster (empty = all) from the copy in memory.
 func (r *Reader) DomainsNow(ctx context.Context, cluster string) (*Domains, error) {
 	domains, sources, err := r.follow(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
-	return &Domains{At: r.now(), Domains: domains, Data: summarize(sources, cluster, r.now())}, nil
+	return &Domains{At: r.now(), Domains: domains, Freshness: summarize(sources, cluster, r.now())}, nil
 }
 
-// DomainsAt lists every domain of a cluster (” = all) as it stood at a moment.
+// DomainsAt lists every domain of a cluster (empty = all) as it stood at a moment.
 func (r *Reader) DomainsAt(ctx context.Context, cluster string, at time.Time) (*Domains, error) {
 	got, err := rows[capacityRow](ctx, r, "domains_at", params{"cluster": cluster, "domain": ""}.time("at", at))
 	if err != nil {
@@ -230,7 +230,7 @@ func (r *Reader) DomainsAt(ctx context.Context, cluster string, at time.Time) (*
 	for i, row := range got {
 		out.Domains[i] = row.domain(names)
 	}
-	out.Data, err = r.data(ctx, cluster)
+	out.Freshness, err = r.freshness(ctx, cluster)
 	return out, err
 }
 

@@ -8,11 +8,11 @@ import (
 
 // DomainAt is one domain at a moment: its capacity, its nodes and who held GPUs there.
 type DomainAt struct {
-	At       time.Time    `json:"at"`
-	Capacity *Domain      `json:"capacity" doc:"null when nothing was recorded of it by then"`
-	Nodes    []DomainNode `json:"nodes"`
-	Jobs     []DomainJob  `json:"jobs" doc:"Most GPUs here first."`
-	Data     Data         `json:"data"`
+	At        time.Time    `json:"at"`
+	Capacity  *Domain      `json:"capacity" doc:"null when nothing was recorded of it by then"`
+	Nodes     []DomainNode `json:"nodes"`
+	Jobs      []DomainJob  `json:"jobs" doc:"Most GPUs here first."`
+	Freshness Freshness    `json:"freshness"`
 }
 
 // DomainNode is one node of a domain. Nulls are unknown.
@@ -85,6 +85,6 @@ func (r *Reader) DomainAt(ctx context.Context, cluster, domain string, at time.T
 		return nil, fmt.Errorf("domain %s of %s at %s: %w: `spillway domains` lists those there are", domain, cluster,
 			at.UTC().Format(time.RFC3339), ErrNotFound)
 	}
-	out.Data, err = r.data(ctx, cluster)
+	out.Freshness, err = r.freshness(ctx, cluster)
 	return out, err
 }

@@ -19,26 +19,27 @@ func DefaultLinks() Links { return Links{DomainGBs: 900, ScaleOutGBs: 50} }
 
 // Explanation is a verdict in words, three to eight lines, cause first.
 type Explanation struct {
-	Cluster string   `json:"cluster"`
-	JobID   string   `json:"job_id"`
-	Attempt uint32   `json:"attempt"`
-	Outcome *string  `json:"outcome"`
-	Cause   *string  `json:"cause"`
-	Lines   []string `json:"lines"`
-	Advice  *string  `json:"advice" doc:"What to submit next time; null when there is nothing to change."`
-	Data    Data     `json:"data"`
+	Cluster   string    `json:"cluster"`
+	JobID     string    `json:"job_id"`
+	Attempt   uint32    `json:"attempt"`
+	Outcome   *string   `json:"outcome"`
+	Cause     *string   `json:"cause"`
+	Lines     []string  `json:"lines"`
+	Advice    *string   `json:"advice" doc:"What to submit next time; null when there is nothing to change."`
+	Freshness Freshness `json:"freshness"`
 }
 
-// Explain puts one attempt of a job in words. It decides nothing: every figure is the verdict's.
+// Explain puts one attempt of a job in words: every figure is the verdict's. The line to submit next time comes from
+// nextSubmit and from nowhere else.
 func Explain(job *Job, a Attempt, links Links) Explanation {
-	e := Explanation{Cluster: job.Cluster, JobID: job.JobID, Attempt: a.Attempt, Data: job.Data}
+	e := Explanation{Cluster: job.Cluster, JobID: job.JobID, Attempt: a.Attempt, Freshness: job.Freshness}
 	say := func(format string, args ...any) { e.Lines = append(e.Lines, fmt.Sprintf(format, args...)) }
 	who := fmt.Sprintf("job %s", job.JobID)
 	if a.Name != "" {
 		who += fmt.Sprintf(" (%s)", a.Name)
 	}
 	if a.Attempt > 0 {
-		who += fmt.Sprintf(", run %d", a.Attempt+1)
+		who += fmt.Sprintf(", attempt %d", a.Attempt)
 	}
 	v := a.Verdict
 	switch {
@@ -64,9 +65,8 @@ func Explain(job *Job, a Attempt, links Links) Explanation {
 		say("No spill: %s runs %s.", who, placedText(*v, size))
 		if v.DomainsUsed != nil && *v.DomainsUsed > 1 {
 			say("Its shards: %s; balance %s (smallest shard over largest).", shapeText(v.Shape), ratio(v.Balance))
-			if v.Balance != nil && *v.Balance < 0.75 {
-				advice := nextSubmit(a, *v)
-				e.Advice = advice
+			if v.Balance != nil && *v.Balance < unevenBalance {
+				e.Advice = nextSubmit(a, *v)
 				say("The shards are uneven, so the smallest one waits for the scale-out network most.")
 			}
 		}
@@ -118,6 +118,10 @@ func (e *Explanation) spill(say func(string, ...any), who, size string, a Attemp
 	}
 	e.Advice = nextSubmit(a, *v)
 }
+
+// unevenBalance is the balance below which a spread of the fewest domains is worth a word: one shard is a quarter
+// smaller than another.
+const unevenBalance = 0.75
 
 // causeText says what the cluster looked like when the placement began.
 func causeText(v Verdict) string {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Data says how old and how complete the facts behind an answer are. Every answer carries one.
-type Data struct {
+// Freshness says how old and how complete the facts behind an answer are. Every answer carries one.
+type Freshness struct {
 	AsOf     *time.Time `json:"as_of" doc:"When every source that reports was last read in full; null when none has been."`
 	AgeS     *float64   `json:"age_seconds" doc:"Seconds since as_of; null when unknown."`
 	Complete bool       `json:"complete" doc:"False when a source is failing or overdue, or facts wait to be judged."`
@@ -59,17 +59,17 @@ func (r *Reader) Sources(ctx context.Context) ([]Source, error) {
 	return out, nil
 }
 
-// data sums the sources of one cluster (” = all) up into what an answer says of itself.
-func (r *Reader) data(ctx context.Context, cluster string) (Data, error) {
+// freshness sums the sources of one cluster (empty = all) up into what an answer says of itself.
+func (r *Reader) freshness(ctx context.Context, cluster string) (Freshness, error) {
 	sources, err := r.Sources(ctx)
 	if err != nil {
-		return Data{}, err
+		return Freshness{}, err
 	}
 	return summarize(sources, cluster, r.now()), nil
 }
 
-func summarize(sources []Source, cluster string, now time.Time) Data {
-	d := Data{Complete: true, Gaps: []string{}}
+func summarize(sources []Source, cluster string, now time.Time) Freshness {
+	d := Freshness{Complete: true, Gaps: []string{}}
 	gap := func(format string, args ...any) {
 		d.Complete = false
 		d.Gaps = append(d.Gaps, fmt.Sprintf(format, args...))

@@ -8,16 +8,16 @@ import (
 
 // Job is all runs of one job, newest first.
 type Job struct {
-	Cluster  string    `json:"cluster"`
-	JobID    string    `json:"job_id"`
-	Attempts []Attempt `json:"attempts"`
-	Data     Data      `json:"data"`
+	Cluster   string    `json:"cluster"`
+	JobID     string    `json:"job_id"`
+	Attempts  []Attempt `json:"attempts"`
+	Freshness Freshness `json:"freshness"`
 }
 
 // Attempt is one run of a job, with where it sat and what was judged of it.
 type Attempt struct {
 	Attempt        uint32      `json:"attempt" doc:"Runs of this job before this one: 0 is the first."`
-	Key            string      `json:"key" doc:"The run's key in the tables."`
+	Key            string      `json:"attempt_key" doc:"The attempt's key in the tables."`
 	Scheduler      string      `json:"scheduler"`
 	Components     []string    `json:"components" doc:"Ids of a heterogeneous job's components."`
 	ArrayJobID     *string     `json:"array_job_id"`
@@ -179,7 +179,7 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 		}
 		job.Attempts[i] = a
 	}
-	job.Data, err = r.data(ctx, job.Cluster)
+	job.Freshness, err = r.freshness(ctx, job.Cluster)
 	return job, err
 }
 

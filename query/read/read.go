@@ -83,7 +83,7 @@ func closed(t time.Time) *time.Time {
 	return &t
 }
 
-// text turns ” of the tables into nil: unknown is null, never an empty word.
+// text turns the empty text of the tables into nil: unknown is null, never an empty word.
 func text(s string) *string {
 	if s == "" {
 		return nil

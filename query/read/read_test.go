@@ -144,7 +144,7 @@ func TestEveryQuestionAgainstTheSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Conflicts) != 1 || got.Data.Complete || len(got.Missing) != 1 || got.Missing[0].Node != "n3" {
+		if len(got.Conflicts) != 1 || got.Freshness.Complete || len(got.Missing) != 1 || got.Missing[0].Node != "n3" {
 			t.Errorf("got %+v", got)
 		}
 	})
@@ -156,8 +156,8 @@ func TestEveryQuestionAgainstTheSchema(t *testing.T) {
 		if len(got.Unjudged) != 1 || got.Unjudged[0].Rows != 1 || len(got.DeadLetters) != 1 {
 			t.Errorf("got %+v", got)
 		}
-		if got.Data.Complete || !strings.Contains(strings.Join(got.Data.Gaps, "\n"), "authentication failure") {
-			t.Errorf("data: got %+v, want the failing source named", got.Data)
+		if got.Freshness.Complete || !strings.Contains(strings.Join(got.Freshness.Gaps, "\n"), "authentication failure") {
+			t.Errorf("data: got %+v, want the failing source named", got.Freshness)
 		}
 	})
 	t.Run("outcomes give every run that started, unknown as null", func(t *testing.T) {

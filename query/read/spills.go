@@ -16,9 +16,9 @@ type SpillFilter struct {
 
 // Spills is one page of spilled placements.
 type Spills struct {
-	Spills []Spill `json:"spills"`
-	Total  uint64  `json:"total" doc:"Matches over all pages."`
-	Data   Data    `json:"data"`
+	Spills    []Spill   `json:"spills"`
+	Total     uint64    `json:"total" doc:"Matches over all pages."`
+	Freshness Freshness `json:"freshness"`
 }
 
 // Spill is one placement that spilled. Probe jobs are left out: any real job may evict them.
@@ -70,6 +70,6 @@ func (r *Reader) Spills(ctx context.Context, f SpillFilter) (*Spills, error) {
 			ServiceClass: s.ServiceClass, State: s.State, Verdict: s.verdict(s.Cluster, names),
 		}
 	}
-	out.Data, err = r.data(ctx, f.Cluster)
+	out.Freshness, err = r.freshness(ctx, f.Cluster)
 	return out, err
 }

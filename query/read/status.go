@@ -13,7 +13,7 @@ type Status struct {
 	Raw         []RawTable   `json:"raw_tables"`
 	Unjudged    []Unjudged   `json:"unjudged" doc:"Raw rows that no pass has judged yet; empty = none."`
 	DeadLetters []DeadLetter `json:"dead_letters" doc:"Of the last day, most first; at most 20 kinds."`
-	Data        Data         `json:"data"`
+	Freshness   Freshness    `json:"freshness"`
 }
 
 // RawTable is one raw table's newest row.
@@ -76,11 +76,11 @@ func (r *Reader) Status(ctx context.Context) (*Status, error) {
 	if out.DeadLetters, err = rows[DeadLetter](ctx, r, "dead_letters", params{}.time("since", now.Add(-24*time.Hour))); err != nil {
 		return nil, err
 	}
-	out.Data = summarize(sources, "", now)
+	out.Freshness = summarize(sources, "", now)
 	for _, u := range out.Unjudged {
 		if now.Sub(u.Oldest) > lagTolerance {
-			out.Data.Complete = false
-			out.Data.Gaps = append(out.Data.Gaps, fmt.Sprintf("%d rows of %s wait to be judged since %s", u.Rows, u.Table,
+			out.Freshness.Complete = false
+			out.Freshness.Gaps = append(out.Freshness.Gaps, fmt.Sprintf("%d rows of %s wait to be judged since %s", u.Rows, u.Table,
 				u.Oldest.UTC().Format(time.RFC3339)))
 		}
 	}

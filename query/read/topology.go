@@ -12,7 +12,7 @@ type TopologyHealth struct {
 	Conflicts []Conflict    `json:"conflicts" doc:"At most 1000."`
 	Missing   []ClusterNode `json:"missing" doc:"Nodes with capacity but no membership at all; at most 1000."`
 	Sources   []Source      `json:"sources"`
-	Data      Data          `json:"data"`
+	Freshness Freshness     `json:"freshness"`
 }
 
 // Coverage counts nodes by the source that decided their domain and, where unknown, by reason.
@@ -68,16 +68,16 @@ func (r *Reader) TopologyHealth(ctx context.Context, cluster string) (*TopologyH
 			out.Sources = append(out.Sources, s)
 		}
 	}
-	out.Data = summarize(sources, cluster, r.now())
+	out.Freshness = summarize(sources, cluster, r.now())
 	for _, c := range out.Coverage {
 		if c.Reason != "" {
-			out.Data.Complete = false
-			out.Data.Gaps = append(out.Data.Gaps, fmt.Sprintf("%d nodes of %s have no known domain: %s", c.Nodes, c.Cluster, c.Reason))
+			out.Freshness.Complete = false
+			out.Freshness.Gaps = append(out.Freshness.Gaps, fmt.Sprintf("%d nodes of %s have no known domain: %s", c.Nodes, c.Cluster, c.Reason))
 		}
 	}
 	if len(out.Missing) > 0 {
-		out.Data.Complete = false
-		out.Data.Gaps = append(out.Data.Gaps, fmt.Sprintf("%d nodes have no membership record: check the topology collector", len(out.Missing)))
+		out.Freshness.Complete = false
+		out.Freshness.Gaps = append(out.Freshness.Gaps, fmt.Sprintf("%d nodes have no membership record: check the topology collector", len(out.Missing)))
 	}
 	out.Coverage, out.Conflicts, out.Missing = orEmpty(out.Coverage), orEmpty(out.Conflicts), orEmpty(out.Missing)
 	out.Sources = orEmpty(out.Sources)

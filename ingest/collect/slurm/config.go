@@ -73,6 +73,8 @@ type JobComp struct {
 	// StartTopic is topic_job_start of Slurm's JobCompParams, FinishTopic its topic.
 	StartTopic  string `yaml:"start_topic"`
 	FinishTopic string `yaml:"finish_topic"`
+	// Group is the consumer group that remembers how far they were read.
+	Group string `yaml:"group"`
 }
 
 // Events is the endpoint for prolog and epilog scripts.
@@ -94,6 +96,7 @@ func DefaultConfig() Config {
 		LookBack:      24 * time.Hour,
 		CloseWait:     2 * time.Minute,
 		REST:          REST{Version: "auto", Accounting: true},
+		JobComp:       JobComp{Group: "spillway-jobcomp"},
 		Commands: Commands{
 			Jobs:       []string{"squeue", "--json", "--states=all"},
 			Nodes:      []string{"scontrol", "show", "nodes", "--json"},
@@ -102,8 +105,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// Check returns what is wrong, each with the key and what to write instead.
-func (c *Config) Check() error {
+// Validate returns what is wrong, each with the key and what to write instead.
+func (c *Config) Validate() error {
 	var errs []error
 	fail := func(key, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
@@ -130,6 +133,9 @@ func (c *Config) Check() error {
 		fail("jobcomp", "only one of start_topic and finish_topic is set; set both, the message itself does not say which it is")
 	} else if c.JobComp.StartTopic != "" && c.JobComp.StartTopic == c.JobComp.FinishTopic {
 		fail("jobcomp", "start_topic and finish_topic are the same; let Slurm write starts to a topic of their own (topic_job_start)")
+	}
+	if c.JobComp.StartTopic != "" && c.JobComp.Group == "" {
+		fail("jobcomp.group", "the topics need a consumer group; write for example spillway-jobcomp")
 	}
 	if c.Events.Listen != "" {
 		host, _, err := net.SplitHostPort(c.Events.Listen)

@@ -11,7 +11,7 @@ import (
 
 func TestDefaultsAreGood(t *testing.T) {
 	cfg := DefaultConfig()
-	if err := cfg.Check(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		t.Error(err)
 	}
 	written, err := yaml.Marshal(cfg)
@@ -22,7 +22,7 @@ func TestDefaultsAreGood(t *testing.T) {
 	if err := yaml.UnmarshalWithOptions(written, &read, yaml.Strict()); err != nil {
 		t.Fatalf("%v in\n%s", err, written)
 	}
-	if err := read.Check(); err != nil || read.Interval != cfg.Interval || !cmp.Equal(read.Commands, cfg.Commands) {
+	if err := read.Validate(); err != nil || read.Interval != cfg.Interval || !cmp.Equal(read.Commands, cfg.Commands) {
 		t.Errorf("read back %+v, %v", read, err)
 	}
 }
@@ -61,7 +61,7 @@ probes: [{names: [nccl-test*]}]
 			cfg := DefaultConfig()
 			err := yaml.UnmarshalWithOptions([]byte(c.yaml), &cfg, yaml.Strict())
 			if err == nil {
-				err = cfg.Check()
+				err = cfg.Validate()
 			}
 			switch {
 			case c.says == "" && err != nil:

@@ -54,7 +54,7 @@ type Collector struct {
 
 // New checks the configuration and builds a collector; nothing is read before Run.
 func New(cfg Config, deps Deps) (*Collector, error) {
-	if err := cfg.Check(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if cfg.JobComp.StartTopic != "" && deps.Messages == nil {

@@ -3,7 +3,7 @@ SELECT cluster, domain, topK(1)(place)[1] AS label
 FROM
 (
     SELECT cluster, domain, if(levels['rack'] != '', levels['rack'], levels['block']) AS place
-    FROM membership
+    FROM (SELECT * FROM membership ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
     WHERE domain != '' AND is_deleted = 0 AND valid_to >= '2200-01-01'
 )
 WHERE place != '' AND place != domain

@@ -46,7 +46,8 @@ SELECT v.cluster AS cluster, v.job_id AS job_id, v.attempt AS attempt, v.seq AS 
        v.domains_min AS domains_min, v.excess_domains AS excess_domains, v.domains AS domains,
        v.domain_gpus AS domain_gpus, v.domain_nodes AS domain_nodes, v.balance AS balance,
        v.smallest_shard AS smallest_shard, v.intent AS intent, v.intent_met AS intent_met, v.cause AS cause,
-       v.cause_detail AS cause_detail, v.judged_at AS judged_at,
+       v.cause_detail AS cause_detail, v.partitions_used AS partitions_used, v.aligned AS aligned,
+       v.membership_source AS membership_source, v.membership_generation AS membership_generation, v.judged_at AS judged_at,
        count() OVER () AS total
 FROM newest AS v
 INNER JOIN runs AS r ON r.cluster = v.cluster AND r.job_id = v.job_id AND r.attempt = v.attempt

@@ -9,6 +9,11 @@ FROM
     LIMIT 1 BY cluster, node, valid_from
 )
 WHERE is_deleted = 0 AND valid_to > {at:DateTime64(3)}
-  AND (cluster, node) NOT IN (SELECT cluster, node FROM membership WHERE is_deleted = 0)
+  AND (cluster, node) NOT IN 
+  (
+      SELECT cluster, node
+      FROM (SELECT cluster, node, is_deleted FROM membership ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
+      WHERE is_deleted = 0
+  )
 ORDER BY cluster, node
 LIMIT 1000
