@@ -193,3 +193,38 @@ func TestMostPlausibleRate(t *testing.T) {
 		t.Errorf("without a table: %v", got)
 	}
 }
+
+// TestRecommendedCounters holds the file that operators append to their exporter's against what is read and how an
+// exporter reads it.
+func TestRecommendedCounters(t *testing.T) {
+	text, err := os.ReadFile("counters.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields, err := byName(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		columns := strings.Split(strings.TrimSpace(line), ",")
+		if len(columns) != 3 {
+			t.Errorf("%q has %d columns; an exporter wants 3", line, len(columns))
+			continue
+		}
+		name, kindText := strings.TrimSpace(columns[0]), strings.TrimSpace(columns[1])
+		f := fields[name]
+		switch {
+		case kindText == "label":
+			if _, ok := labelRoles[strings.ToLower(name)]; !ok {
+				t.Errorf("the label %s is not read", name)
+			}
+		case f == nil:
+			t.Errorf("the field %s is not read", name)
+		case (f.kind == counter) != (kindText == "counter"):
+			t.Errorf("%s is said to be a %s", name, kindText)
+		}
+	}
+}

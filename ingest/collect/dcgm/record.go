@@ -115,8 +115,9 @@ func (r *reader) byNode(t *scrape.Target) map[string][]int {
 func (r *reader) node(n *node, present []int, at time.Time, whole bool) (*event.Counters, *event.Membership, func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if at.Before(n.seen) {
-		return nil, nil, nil // overtaken by a newer answer about the same node
+	if late := n.seen.Sub(at); late > 0 && late < r.c.cfg.Timeout { // more is a clock that was set back
+		r.rows.drop(dropOvertaken)
+		return nil, nil, nil
 	}
 	n.seen = at
 	b := &builder{reader: r, node: n, at: at, record: &event.Counters{

@@ -34,6 +34,7 @@ const (
 	dropDuplicate   = "duplicate"   // the same sample twice
 	dropConflict    = "conflict"    // two samples of one thing that differ; the first counts
 	dropUnnamed     = "unnamed"     // of no known node or GPU
+	dropOvertaken   = "overtaken"   // an answer that came after a newer one about the same node
 	dropSyntax      = "syntax"      // a line that cannot be read
 	dropValue       = "value"       // a line whose value is no number
 )

@@ -83,6 +83,7 @@ func (r *reader) Read(t *scrape.Target, body []byte, at time.Time) ([]event.Reco
 	}
 	record := r.c.history.record(nodeKey{t.Cluster, node}, event.SourceNodeExporter, ports, at, bad.Lines() == 0)
 	if record == nil {
+		r.c.metrics.Dropped("overtaken", 1)
 		return nil, nil, nil
 	}
 	if err := record.Validate(); err != nil {

@@ -302,14 +302,17 @@ func TestSequences(t *testing.T) {
 }
 
 func TestAPortThatVanishedLongAgoIsForgotten(t *testing.T) {
-	h := newHistory(time.Hour)
+	h := newHistory(time.Hour, time.Minute)
 	key := nodeKey{"c1", "n1"}
 	h.record(key, "sysfs", []*port{newPort("a", 1), newPort("b", 1)}, moment, true)
 	if r := h.record(key, "sysfs", []*port{newPort("a", 1)}, moment.Add(2*time.Hour), true); len(r.Nic) != 1 {
 		t.Errorf("ports %v", r.Nic)
 	}
-	if r := h.record(key, "sysfs", []*port{newPort("a", 1)}, moment, true); r != nil {
+	if r := h.record(key, "sysfs", []*port{newPort("a", 1)}, moment.Add(2*time.Hour-time.Second), true); r != nil {
 		t.Errorf("a reading that a newer one has overtaken gave %v", r)
+	}
+	if r := h.record(key, "sysfs", []*port{newPort("a", 1)}, moment, true); r == nil {
+		t.Error("a clock that was set back by hours stops the readings")
 	}
 	h.record(nodeKey{"c1", "n2"}, "sysfs", nil, moment.Add(24*time.Hour), true)
 	if len(h.nodes) != 1 {
@@ -318,7 +321,7 @@ func TestAPortThatVanishedLongAgoIsForgotten(t *testing.T) {
 }
 
 func TestTwoPortsOfOneGIDStayTwo(t *testing.T) {
-	h := newHistory(time.Hour)
+	h := newHistory(time.Hour, time.Minute)
 	for i := range 2 {
 		a, b := newPort("a", 1), newPort("b", 1)
 		a.gid, b.gid = "g", "g"

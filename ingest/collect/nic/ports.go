@@ -59,7 +59,8 @@ func stateOf(n float64) event.LinkState {
 
 // history is what is known of every node from one reading to the next.
 type history struct {
-	forget time.Duration
+	forget  time.Duration // how long a port that vanished is missing
+	timeout time.Duration // how much an answer may be late
 
 	mu     sync.Mutex
 	nodes  map[nodeKey]*node
@@ -82,8 +83,8 @@ type past struct {
 	at    [counters]time.Time
 }
 
-func newHistory(forget time.Duration) *history {
-	return &history{forget: forget, nodes: map[nodeKey]*node{}}
+func newHistory(forget, timeout time.Duration) *history {
+	return &history{forget: forget, timeout: timeout, nodes: map[nodeKey]*node{}}
 }
 
 func (h *history) node(key nodeKey, now time.Time) *node {
@@ -114,7 +115,7 @@ func (h *history) record(key nodeKey, source string, ports []*port, at time.Time
 	n := h.node(key, at)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if at.Before(n.seen) {
+	if late := n.seen.Sub(at); late > 0 && late < h.timeout { // more is a clock that was set back
 		return nil
 	}
 	n.seen = at

@@ -297,7 +297,7 @@ func (s *schedule) settle(a asked, now time.Time) {
 	if !slot.After(now) {
 		slot = slot.Add(p.cfg.Interval)
 	}
-	e.due = slot
+	e.due = now.Add(slot.Sub(now)) // by the steady clock: a step of the other would leave the target alone for as long
 	heap.Push(&s.queue, e)
 }
 
