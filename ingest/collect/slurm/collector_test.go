@@ -219,7 +219,7 @@ func TestJobcompMessagesBecomeRecords(t *testing.T) {
 		{Topic: "fin", Offset: 12, Value: []byte(cancelled)},
 	}}
 	cfg := restConfig(t, server.URL)
-	cfg.JobComp = JobComp{StartTopic: "start", FinishTopic: "fin"}
+	cfg.JobComp = JobComp{StartTopic: "start", FinishTopic: "fin", Group: "g"}
 	reg := prometheus.NewRegistry()
 	metrics := collect.NewMetrics(reg, Name, time.Now)
 	out := &collecttest.Sink{}

@@ -72,7 +72,7 @@ probes: [{names: [nccl-test*]}]
 		})
 	}
 	cfg := DefaultConfig()
-	cfg.JobComp = JobComp{StartTopic: "a", FinishTopic: "b"}
+	cfg.JobComp = JobComp{StartTopic: "a", FinishTopic: "b", Group: "g"}
 	if _, err := New(cfg, Deps{}); err == nil {
 		t.Error("topics without anything to read them were taken")
 	}
