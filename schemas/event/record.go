@@ -80,7 +80,11 @@ func Encode(r Record) (key, value []byte, err error) {
 	}
 	value, err = proto.MarshalOptions{Deterministic: true}.Marshal(r)
 	if err != nil {
-		return nil, nil, fmt.Errorf("encode %s: %w", r.RecordTopic(), err)
+		return nil, nil, fmt.Errorf("encode %s: %w: %w", r.RecordTopic(), ErrInvalid, err)
+	}
+	if len(value) > MaxBytes {
+		return nil, nil, fmt.Errorf("encode %s: %w: it has %d bytes, at most %d are taken: the source lists more than one entity can have",
+			r.RecordTopic(), ErrInvalid, len(value), MaxBytes)
 	}
 	return []byte(r.RecordKey()), value, nil
 }
@@ -127,6 +131,10 @@ func Time(ms *int64) time.Time {
 
 // Revision orders the records of one source: the observation in Unix microseconds.
 func Revision(observed time.Time) uint64 { return uint64(observed.UnixMicro()) }
+
+// MaxBytes is the longest value of a record. Brokers take a little over a million bytes by default; the rest is for the
+// key and the headers. A placement of 10,000 nodes has a fifth of it.
+const MaxBytes = 900_000
 
 // The longest name the contract takes; longer is a broken source, not a name.
 const maxName = 1024
