@@ -98,15 +98,15 @@ func (f *fabric) words() (state, status string) {
 	return "", "dcgm_error_" + strconv.FormatInt(f.status, 10)
 }
 
-// record is the fabric as the contract has it.
+// record is the fabric as the contract has it; it shares no memory with f.
 func (f *fabric) record(index uint32, uuid string) *event.GpuFabric {
 	g := &event.GpuFabric{Index: index, Uuid: uuid, ClusterUuid: f.clusterUUID}
 	g.State, g.Status = f.words()
-	if f.has&hasClique != 0 {
-		g.CliqueId = &f.clique
+	if clique := f.clique; f.has&hasClique != 0 {
+		g.CliqueId = &clique
 	}
-	if f.has&hasMask != 0 {
-		g.HealthMask = &f.mask
+	if mask := f.mask; f.has&hasMask != 0 {
+		g.HealthMask = &mask
 	}
 	return g
 }
