@@ -1,7 +1,5 @@
 package advise
 
-import "math"
-
 // Bounded weighs waiting against what a worse shape is predicted to cost. A gang that fits one domain gets the tightest;
 // otherwise the best split that is free now is found: as few domains as can be, shares balanced and whole segments. It is
 // taken at once where the predicted slowdown is within Tolerance, so classes that do not depend on the fabric, and shapes
@@ -19,7 +17,7 @@ type Bounded struct {
 
 // NewBounded is the strategy with the bounds that the simulator's tuning seeds settled on.
 func NewBounded(links Links) Bounded {
-	return Bounded{Links: links, Tolerance: 0.02, Patience: 10, Longest: 24 * 3600}
+	return Bounded{Links: links, Tolerance: 0.01, Patience: 200, Longest: 72 * 3600}
 }
 
 // Name is "bounded".
@@ -46,34 +44,14 @@ func (b Bounded) Place(v *View, a *Ask, p *Plan) {
 	if !a.allowed(fewest) {
 		return
 	}
-	ideal := v.ideal(a)
-	b.split(v, a, p, fewest, ideal)
+	// More domains than the fewest would not help: the smallest share, which is what the prediction rests on, only shrinks.
+	p.balanced(a, fewest)
+	p.Split = b.Links.Predict(v.Topology, p.Parts, a.GPUsPerNode, v.ideal(a), a.Traffic)
 	if b.accepts(a, p.Split.worst()) {
 		p.Outcome = Placed
 	} else {
 		p.Outcome = Waits
 	}
-}
-
-// wider is how many domains more than the fewest are tried: a third part can even out two lopsided ones.
-const wider = 2
-
-// split puts the best of the balanced shapes into the plan: the lowest predicted slowdown, and of equals the fewest
-// domains.
-func (b Bounded) split(v *View, a *Ask, p *Plan, fewest int, ideal int32) {
-	best := math.Inf(1)
-	for m := fewest; m <= fewest+wider && m <= len(p.sorted) && int32(m) <= a.needs() && a.allowed(m); m++ {
-		p.balanced(a, m)
-		i := b.Links.Predict(v.Topology, p.Parts, a.GPUsPerNode, ideal, a.Traffic)
-		if w := i.worst(); m == fewest || w < best {
-			best, p.Split = w, i
-			p.best = append(p.best[:0], p.Parts...)
-		}
-		if best <= 1 {
-			break
-		}
-	}
-	p.Parts = append(p.Parts[:0], p.best...)
 }
 
 // accepts reports whether a split that slows the job this much is to be taken now.

@@ -105,7 +105,6 @@ type Plan struct {
 	sorted []int32 // domains with room, most room first, then by index
 	spread []int32
 	taken  []bool
-	best   []Part
 	groups []int32
 	future []int32
 }
@@ -116,7 +115,7 @@ func (p *Plan) reset(domains int) {
 		p.units, p.sorted = make([]int32, domains), make([]int32, 0, domains)
 		p.taken = make([]bool, domains)
 		p.spread = make([]int32, domains)
-		p.Parts, p.best = make([]Part, 0, domains), make([]Part, 0, domains)
+		p.Parts = make([]Part, 0, domains)
 	}
 }
 

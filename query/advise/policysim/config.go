@@ -29,7 +29,8 @@ type Config struct {
 	Urgent float64
 	// Reservations is how many blocked jobs the queue holds nodes for, and Depth how many it looks at behind them.
 	Reservations, Depth int
-	Links               advise.Links
+	// Links are what strategies predict with, and Truth what slowdowns come from; the zero Truth is Links.
+	Links, Truth advise.Links
 	// Harm is the predicted loss, as a share of run time, above which a spill is called harmful.
 	Harm float64
 }
@@ -60,6 +61,14 @@ func (c *Config) Validate() error {
 	bad(c.Reservations < 1 || c.Depth < 0, "%d reservations, depth %d: reserve for at least one job", c.Reservations, c.Depth)
 	bad(c.Links.Domain <= 0 || c.Links.Cluster <= 0, "link speeds %g and %g: give both in GB/s", c.Links.Domain, c.Links.Cluster)
 	return errors.Join(errs...)
+}
+
+// truth is the fabric that jobs run on.
+func (c *Config) truth() *advise.Links {
+	if c.Truth.Domain > 0 {
+		return &c.Truth
+	}
+	return &c.Links
 }
 
 // capacity is the expected number of GPUs on healthy nodes.

@@ -91,6 +91,23 @@ func (c *Config) generate(seed uint64) ([]Job, error) {
 	return jobs, nil
 }
 
+// draw gives the jobs of a seed: the trace's, with drawn end estimates, or else generated ones. What is larger than the
+// cluster is cut to it.
+func (c *Config) draw(seed uint64) ([]Job, error) {
+	if len(c.Trace) == 0 {
+		return c.generate(seed)
+	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	jobs := slices.Clone(c.Trace)
+	for i := range jobs {
+		jobs[i].GPUs = c.legal(int(jobs[i].GPUs))
+		if jobs[i].Estimate == 0 {
+			jobs[i].Estimate = c.estimate(rng, jobs[i].Run)
+		}
+	}
+	return jobs, nil
+}
+
 func pick(mix []Size, u float64) Size {
 	sum := 0.0
 	for _, s := range mix {

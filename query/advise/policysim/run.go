@@ -19,12 +19,9 @@ func Run(ctx context.Context, c Config, policies []Policy, seeds []uint64) ([]Re
 	}
 	inputs := make([]input, len(seeds))
 	for i, seed := range seeds {
-		jobs := c.Trace
-		if len(jobs) == 0 {
-			var err error
-			if jobs, err = c.generate(seed); err != nil {
-				return nil, err
-			}
+		jobs, err := c.draw(seed)
+		if err != nil {
+			return nil, err
 		}
 		end := int64(0)
 		for _, j := range jobs {

@@ -317,7 +317,7 @@ func (r *run) slowdown(j *job) float64 {
 	}
 	largest := int32(r.c.NodesPerRack - r.c.Spares)
 	m := (j.ask.Nodes + largest - 1) / largest
-	return r.c.Links.Predict(r.state.Topology, r.plan.Parts, j.ask.GPUsPerNode, j.ask.Nodes/m*j.ask.GPUsPerNode, j.Traffic).High
+	return r.c.truth().Predict(r.state.Topology, r.plan.Parts, j.ask.GPUsPerNode, j.ask.Nodes/m*j.ask.GPUsPerNode, j.Traffic).High
 }
 
 func (r *run) finish(j *job) {
