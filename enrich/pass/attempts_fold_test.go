@@ -1,0 +1,104 @@
+package pass
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+// randomJob are what several sources say of the runs of one job: some know the run's id, some only its start.
+func randomJob(rng *rand.Rand) []record {
+	var out []record
+	het := rng.IntN(6) == 0
+	start := day
+	for restart := range int64(1 + rng.IntN(3)) {
+		start += int64(1+rng.IntN(100)) * 60_000
+		end := start + int64(rng.IntN(50))*60_000
+		for range 1 + rng.IntN(6) {
+			r := record{cluster: "c", jobID: "1", scheduler: "slurm", source: []string{"slurm.squeue", "slurm.sacct", "slurm.jobcomp"}[rng.IntN(3)],
+				restart: -1, arrayTask: -1, requestedGPUs: -1, requestedNodes: -1, gpus: -1, segment: -1, switches: -1, mode: "none",
+				state: []int8{1, 2, 2, 2, 4, 5, 12}[rng.IntN(7)]}
+			r.observed = start + int64(rng.IntN(60))*60_000
+			r.revision = uint64(r.observed) * 1000
+			if rng.IntN(2) == 0 {
+				r.restart = restart
+			}
+			if rng.IntN(3) == 0 && !het {
+				r.runID = "S" + strconv.FormatInt(restart, 10)
+			}
+			if r.state != int8(event.State_PENDING) {
+				r.start = start
+			}
+			if event.State(r.state).Ended() && rng.IntN(4) > 0 {
+				r.end = end
+			}
+			if rng.IntN(2) == 0 {
+				r.gpus = 8
+			}
+			if het {
+				r.component = strconv.Itoa(rng.IntN(2))
+			}
+			if rng.IntN(3) > 0 {
+				r.nodes = [][]string{{"n1", "n2"}, {"n1", "n3"}, {"n2"}}[rng.IntN(3)]
+				r.partial = rng.IntN(4) == 0
+				for range r.nodes {
+					r.nodeGPUs = append(r.nodeGPUs, []int32{-1, 4}[rng.IntN(2)])
+				}
+			}
+			if rng.IntN(4) == 0 {
+				r.name = "job" + strconv.Itoa(rng.IntN(3))
+			}
+			out = append(out, r)
+		}
+	}
+	for i := range out {
+		out[i].offset = int64(i)
+	}
+	return out
+}
+
+// TestFoldIsOrderFree: the same records in any order, some of them twice, make the same rows; and the rows keep the
+// rules that every reader relies on.
+func TestFoldIsOrderFree(t *testing.T) {
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		records := randomJob(rng)
+		want := foldJob(slices.Clone(records))
+		for range 4 {
+			again := append(slices.Clone(records), records[rng.IntN(len(records))])
+			rng.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
+			for i := range again {
+				again[i].offset = int64(i) // as they arrive
+			}
+			got := foldJob(again)
+			if !reflect.DeepEqual(got.attempts, want.attempts) || !reflect.DeepEqual(got.placements, want.placements) {
+				t.Fatalf("seed %d: the order of records matters:\n%s%s", seed, cmp.Diff(want.attempts, got.attempts, cmp.AllowUnexported(attemptRow{})),
+					cmp.Diff(want.placements, got.placements, cmp.AllowUnexported(placementRow{})))
+			}
+		}
+		keys := map[string]bool{}
+		for _, a := range want.attempts {
+			if keys[a.attempt] {
+				t.Fatalf("seed %d: two attempts have the key %q", seed, a.attempt)
+			}
+			keys[a.attempt] = true
+			if a.end != 0 && a.end < a.start {
+				t.Fatalf("seed %d: attempt %s ends before it starts", seed, a.attempt)
+			}
+		}
+		for i, p := range want.placements {
+			if p.to < p.from || len(p.nodes) == 0 || len(p.nodeGPUs) != len(p.nodes) || len(p.gpuIndex) != len(p.nodes) {
+				t.Fatalf("seed %d: placement %+v", seed, p)
+			}
+			if p.seq > 0 && want.placements[i-1].to > p.from {
+				t.Fatalf("seed %d: placements overlap: %+v, %+v", seed, want.placements[i-1], p)
+			}
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package pass
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+const twoRacks = `declared membership nodes=a[1-4] uuid=A clique=1
+declared membership nodes=b[1-4] uuid=B clique=1
+declared node nodes=a[1-4],b[1-4] gpus=4
+`
+
+// TestRunFollowsWhatIsLoaded: records loaded while the passes run become verdicts, metrics and spill records; a failure in
+// between is survived; the end of the context ends it.
+func TestRunFollowsWhatIsLoaded(t *testing.T) {
+	s := newStore(t)
+	reg := prometheus.NewPedanticRegistry()
+	var mu sync.Mutex
+	var sent []*event.Spill
+	cfg := DefaultConfig()
+	cfg.Interval, cfg.RetryMin, cfg.RetryMax = 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
+	conn := &crashing{Conn: s.Conn, left: 5} // the first pass dies
+	p, err := New(cfg, Deps{Conn: conn, Registry: reg, Emit: func(_ context.Context, records ...event.Record) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(sent) == 0 && len(records) > 0 {
+			conn.left = 1 << 30
+		}
+		for _, r := range records {
+			if err := r.Validate(); err != nil {
+				t.Error(err)
+			}
+			sent = append(sent, r.(*event.Spill))
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.feed(parseCase(t, twoRacks+`10:00:00 job id=1 start=10:00:00 nodes=a1,b1 gpus=8`)...)
+	if _, err := p.Once(t.Context()); err == nil {
+		t.Fatal("the pass was to die")
+	}
+	conn.left = 1 << 30
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- p.Run(ctx) }()
+	has := func(outcome, cause string, to bool) func() error {
+		return func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range sent {
+				if r.GetOutcome() == outcome && r.GetCause() == cause && (r.ToMs != nil) == to {
+					return nil
+				}
+			}
+			return fmt.Errorf("no %s %s among %v", outcome, cause, sent)
+		}
+	}
+	testenv.Eventually(t, time.Minute, has("spill", "policy", false))
+	gauge := func(name, want string) func() error {
+		return func() error {
+			if got := gathered(t, reg, name); got != want {
+				return fmt.Errorf("%s is %q, want %q", name, got, want)
+			}
+			return nil
+		}
+	}
+	testenv.Eventually(t, time.Minute, gauge("spillway_spilled_attempts", "cause=policy cluster=c service_class= 1\n"))
+	testenv.Eventually(t, time.Minute, gauge("spillway_job_excess_domains", "cluster=c job=1 1\n"))
+	s.feed(parseCase(t, `10:30:00 job id=1 start=10:00:00 end=10:30:00 state=completed`)...)
+	testenv.Eventually(t, time.Minute, has("spill", "policy", true))
+	testenv.Eventually(t, time.Minute, gauge("spillway_spilled_attempts", ""))
+	testenv.Eventually(t, time.Minute, gauge("spillway_enrich_lag_seconds", "0\n"))
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gathered is a gauge as text, a line for each set of labels.
+func gathered(t *testing.T, reg *prometheus.Registry, name string) string {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				text += l.GetName() + "=" + l.GetValue() + " "
+			}
+			text += fmt.Sprintln(m.GetGauge().GetValue())
+		}
+	}
+	return text
+}
+
+// TestBatchesAndChunksDoNotMatter: a backlog cut into many small batches and judged in tiny chunks comes out as in one.
+func TestBatchesAndChunksDoNotMatter(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(twoRacks)
+	for i := range 30 {
+		fmt.Fprintf(&text, "%02d:%02d:00 job id=%d start=%02d:%02d:00 nodes=a%d,b%d gpus=8 limit=%dm\n", 8+i/6, i%6*10, i, 8+i/6, i%6*10, 1+i%4, 1+i%3, 10+i)
+		if i%2 == 0 {
+			fmt.Fprintf(&text, "%02d:%02d:30 job id=%d state=completed start=%02d:%02d:00 end=%02d:%02d:30\n", 9+i/6, i%6*10, i, 8+i/6, i%6*10, 9+i/6, i%6*10)
+		}
+	}
+	records := parseCase(t, text.String())
+	one := newStore(t)
+	one.feed(records...)
+	one.once()
+	many := newStore(t)
+	many.cfg.BatchRows, many.cfg.ChunkRows = 7, 3
+	many.feed(records...)
+	many.once()
+	if got, want := many.verdictText(), one.verdictText(); got != want {
+		t.Errorf("in small pieces there is\n%s\nin one\n%s", got, want)
+	}
+	if s := one.once(); s.Rows != 0 || s.Judged != 0 {
+		t.Errorf("with nothing new a pass did %+v", s)
+	}
+}
+
+func TestConfigSaysWhatIsWrong(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"enrich.interval must be greater than zero":               func(c *Config) { c.Interval = 0 },
+		"enrich.settle must not be negative":                      func(c *Config) { c.Settle = -1 },
+		"enrich.retry_max must not be less than enrich.retry_min": func(c *Config) { c.RetryMax = 0 },
+		"sizes are GPUs, from 1 to 65535, in rising order":        func(c *Config) { c.SlotSizes = []int{4, 2} },
+	} {
+		c := DefaultConfig()
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v; want %q in it", err, want)
+		}
+	}
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Errorf("the defaults are refused: %v", err)
+	}
+}
