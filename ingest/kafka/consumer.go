@@ -103,9 +103,11 @@ const (
 // Open dials the leader of the partition and asks where its records begin and end. Records are read from First, or StartAt, on. The
 // stream ends with ctx; close it in any case.
 func (p *Partition) Open(ctx context.Context) (*Stream, error) {
+	dialing, cancel := context.WithTimeout(ctx, networkLimit) // a topic that is not there is looked for without end
+	defer cancel()
 	var last error
 	for _, broker := range p.kafka.Brokers {
-		conn, err := p.kafka.Dialer().DialLeader(ctx, "tcp", broker, p.Topic, p.ID)
+		conn, err := p.kafka.Dialer().DialLeader(dialing, "tcp", broker, p.Topic, p.ID)
 		if err != nil {
 			last = err
 			continue

@@ -22,6 +22,9 @@ import (
 // linger is how long the writer gathers records of one partition: every Emit waits for it at least once.
 const linger = 2 * time.Millisecond
 
+// batchBytes stays below what a broker takes by default (message.max.bytes, 1,048,588), and above event.MaxBytes.
+const batchBytes = 1_000_000
+
 // Deps is what a producer is given.
 type Deps struct {
 	Log      *slog.Logger
@@ -52,6 +55,7 @@ func NewProducer(k engine.Kafka, deps Deps) *Producer {
 		deps.Tracer = noop.Tracer{}
 	}
 	transport := k.Transport()
+	transport.MetadataTTL = time.Second // the writer learns of a leader that moved by this alone; the default is 6 s
 	p := &Producer{
 		close: transport.CloseIdleConnections, deps: deps,
 		writer: &kafka.Writer{
@@ -59,7 +63,7 @@ func NewProducer(k engine.Kafka, deps Deps) *Producer {
 			// Java's partitioner: a record of one key lands where any other client would put it.
 			Balancer: kafka.Murmur2Balancer{Consistent: true},
 			// The zero value would be fire and forget.
-			RequiredAcks: kafka.RequireAll, MaxAttempts: 10, BatchTimeout: linger, BatchSize: 2000, BatchBytes: 4 << 20,
+			RequiredAcks: kafka.RequireAll, MaxAttempts: 10, BatchTimeout: linger, BatchSize: 2000, BatchBytes: batchBytes,
 			WriteTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, Compression: kafka.Lz4,
 		},
 		records: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_kafka_records_total", Help: "Records stored in Kafka."}, []string{"topic"}),
@@ -116,10 +120,7 @@ func (p *Producer) Emit(ctx context.Context, records ...event.Record) error {
 
 // deadLetter is the record to send in place of one that breaks the contract.
 func (p *Producer) deadLetter(r event.Record, why error) (event.Record, []byte, []byte, error) {
-	letter := &event.DeadLetter{
-		Topic: r.RecordTopic(), Partition: -1, Offset: -1, Stage: "collect", Reason: why.Error(), Key: []byte(r.RecordKey()),
-		Value: event.Raw(r), ObservedAtMs: p.deps.Now().UnixMilli(),
-	}
+	letter := event.NewDeadLetter(r.RecordTopic(), -1, -1, "collect", why, []byte(r.RecordKey()), event.Raw(r), p.deps.Now())
 	key, value, err := event.Encode(letter)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("write the dead letter of a %s record: %w", r.RecordTopic(), err)

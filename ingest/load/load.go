@@ -270,10 +270,7 @@ func (w *worker) add(ctx context.Context, m kafkago.Message) error {
 	w.deps.Log.Warn("record cannot be used, sent to the dead letters", "topic", m.Topic, "partition", m.Partition,
 		"offset", m.Offset, "error", err)
 	// A dead letter that cannot be read becomes one in its turn; that one can be read, so there is an end to it.
-	letter := &event.DeadLetter{
-		Topic: m.Topic, Partition: int32(m.Partition), Offset: m.Offset, Stage: "load", Reason: err.Error(), Key: m.Key,
-		Value: m.Value, ObservedAtMs: w.deps.Now().UnixMilli(),
-	}
+	letter := event.NewDeadLetter(m.Topic, int32(m.Partition), m.Offset, "load", err, m.Key, m.Value, w.deps.Now())
 	if err := w.deps.DeadLetter(ctx, letter); err != nil {
 		return fmt.Errorf("write a dead letter: %w", err)
 	}

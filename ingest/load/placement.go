@@ -97,10 +97,11 @@ func (b *placementBlock) append(offset int64, value []byte) error {
 	b.reqNodes.Append(null(p.RequestedNodes))
 	b.gpus.Append(null(p.Gpus))
 	intent := p.GetIntent()
+	mode := modeWords[intent.GetMode()]
 	if intent == nil {
-		intent = &event.Intent{}
+		mode, intent = "unknown", &event.Intent{}
 	}
-	b.intentMode.Append(modeWords[intent.GetMode()])
+	b.intentMode.Append(mode)
 	b.intentLevel.Append(intent.GetLevel())
 	b.segment.Append(null(intent.SegmentNodes))
 	b.spread.Append(intent.GetSpreadSegments())
