@@ -372,7 +372,7 @@ func (f *attemptsFold) compare(folded foldedJob, known []attemptRow, held []plac
 
 // sameAsked reports whether all of an attempt that a verdict depends on is the same.
 func sameAsked(a, b *attemptRow) bool {
-	return a.gpus == b.gpus && a.mode == b.mode && a.level == b.level && a.segment == b.segment && a.spread == b.spread &&
+	return a.gpus == b.gpus && a.requestedNodes == b.requestedNodes && a.mode == b.mode && a.level == b.level && a.segment == b.segment && a.spread == b.spread &&
 		a.consolidate == b.consolidate && a.exclusive == b.exclusive && a.switches == b.switches
 }
 

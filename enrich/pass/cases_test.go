@@ -13,69 +13,111 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
 var update = flag.Bool("update", false, "write the verdicts that come out into the cases")
 
-// TestCases runs every file of testdata/cases: records in, verdicts out. Each runs three times, because neither the order
-// of records nor how they are cut into batches may matter: all at once; one pass a few records, last first; shuffled with
-// duplicates.
+// TestCases runs every file of testdata/cases: records in, verdicts out. Each case runs three times, because neither the
+// order of records nor how they are cut into batches may matter: all at once; last first; shuffled with duplicates. All
+// run side by side in one database, each in clusters of its own.
 func TestCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/cases/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no cases found (%v)", err)
 	}
+	s := newStore(t)
+	passes := make([][]event.Record, 2)
+	hows := []string{"all at once", "last first", "shuffled, with duplicates"}
+	for _, file := range files {
+		records := parseCase(t, section(t, file, "records"))
+		reversed := slices.Clone(records)
+		slices.Reverse(reversed)
+		rng := rand.New(rand.NewPCG(1, uint64(len(records))))
+		shuffled := append(slices.Clone(records), records...)
+		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		passes[0] = append(passes[0], inClusters(records, clusterOf(file, 0))...)
+		for how, list := range map[int][]event.Record{1: reversed, 2: shuffled} {
+			list = inClusters(list, clusterOf(file, how))
+			for i := range passes {
+				passes[i] = append(passes[i], list[i*len(list)/len(passes):(i+1)*len(list)/len(passes)]...)
+			}
+		}
+	}
+	for _, records := range passes {
+		s.feed(records...)
+		s.once()
+	}
+	text := s.verdictText()
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			t.Parallel()
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var in string
-			want := ""
-			for _, f := range archive.Files {
-				switch f.Name {
-				case "records":
-					in = string(f.Data)
-				case "verdicts":
-					want = string(f.Data)
-				default:
-					t.Fatalf("%s: file %q is neither records nor verdicts", file, f.Name)
+			for how := range hows {
+				got := ""
+				for line := range strings.Lines(text) {
+					if says, ok := strings.CutPrefix(line, clusterOf(file, how)); ok {
+						got += says
+					}
 				}
-			}
-			records := parseCase(t, in)
-			all := newStore(t)
-			all.feed(records...)
-			all.once()
-			got := all.verdictText()
-			if *update {
-				archive.Files = []txtar.File{{Name: "records", Data: []byte(in)}, {Name: "verdicts", Data: []byte(got)}}
-				writeFile(t, file, txtar.Format(archive))
-				want = got
-			}
-			if got != want {
-				t.Fatalf("verdicts are\n%s\nwant\n%s", got, want)
-			}
-			reversed := slices.Clone(records)
-			slices.Reverse(reversed)
-			rng := rand.New(rand.NewPCG(1, uint64(len(in))))
-			shuffled := append(slices.Clone(records), records...)
-			rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-			for how, list := range map[string][]event.Record{"last first": reversed, "shuffled, with duplicates": shuffled} {
-				s := newStore(t)
-				for chunk := range slices.Chunk(list, len(list)/2+1) {
-					s.feed(chunk...)
-					s.once()
+				if *update && how == 0 {
+					archive, err := txtar.ParseFile(file)
+					if err != nil {
+						t.Fatal(err)
+					}
+					archive.Files[1].Data = []byte(got)
+					if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+						t.Fatal(err)
+					}
 				}
-				if again := s.verdictText(); again != want {
-					t.Errorf("%s: verdicts are\n%s\nwant\n%s", how, again, want)
+				if want := section(t, file, "verdicts"); got != want {
+					t.Errorf("%s: verdicts are\n%s\nwant\n%s", hows[how], got, want)
 				}
 			}
 		})
 	}
+}
+
+// clusterOf is what the clusters of one run of a case begin with.
+func clusterOf(file string, how int) string {
+	return fmt.Sprintf("%s.%d.", strings.TrimSuffix(filepath.Base(file), ".txtar"), how)
+}
+
+// inClusters copies records into clusters of their own.
+func inClusters(records []event.Record, prefix string) []event.Record {
+	out := make([]event.Record, len(records))
+	for i, r := range records {
+		switch r := proto.Clone(r).(type) {
+		case *event.Placement:
+			r.Cluster = prefix + r.Cluster
+			out[i] = r
+		case *event.Membership:
+			r.Cluster = prefix + r.Cluster
+			out[i] = r
+		case *event.Node:
+			r.Cluster = prefix + r.Cluster
+			out[i] = r
+		}
+	}
+	return out
+}
+
+// section is one of the two parts of a case.
+func section(t *testing.T, file, name string) string {
+	t.Helper()
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(archive.Files) != 2 || archive.Files[0].Name != "records" || archive.Files[1].Name != "verdicts" {
+		t.Fatalf("%s: a case has the sections records and verdicts", file)
+	}
+	for _, f := range archive.Files {
+		if f.Name == name {
+			return string(f.Data)
+		}
+	}
+	return ""
 }
 
 // parseCase reads the records of a case. A line is `TIME KIND key=value...`, # begins a comment, and values hold no
@@ -270,11 +312,4 @@ func (l *caseLine) jobs(at int64) []event.Record {
 func placementOf(p *event.Placement) *event.Placement {
 	return &event.Placement{Cluster: p.Cluster, Restart: p.Restart, Scheduler: p.Scheduler, Source: p.Source, State: p.State, StartMs: p.StartMs, EndMs: p.EndMs,
 		Gpus: p.Gpus, ObservedAtMs: p.ObservedAtMs, Revision: p.Revision, Intent: p.Intent, Placements: p.Placements}
-}
-
-func writeFile(t *testing.T, name string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(name, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -137,7 +137,7 @@ func (s *store) verdictText() string {
 			s.t.Fatal(err)
 		}
 		job, says, _ := strings.Cut(line, " ")
-		if says == rest { // the tasks of an array
+		if says == rest && clusterIn(job) == clusterIn(first) { // the tasks of an array
 			more++
 			continue
 		}
@@ -159,4 +159,9 @@ func (s *store) once() Stats {
 		s.t.Fatal(err)
 	}
 	return stats
+}
+
+func clusterIn(job string) string {
+	cluster, _, _ := strings.Cut(job, "/")
+	return cluster
 }
