@@ -1,6 +1,8 @@
 package load
 
 import (
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/ClickHouse/ch-go/proto"
@@ -127,8 +129,18 @@ func nullMillis(ms *int64) proto.Nullable[time.Time] {
 
 // narrow fits a count into the table's smaller type; a number that does not fit is a broken source and becomes unknown.
 func narrow(v *uint32) proto.Nullable[uint16] {
-	if v == nil || *v > 0xffff {
+	if v == nil || *v > math.MaxUint16 {
 		return proto.Null[uint16]()
 	}
 	return proto.NewNullable(uint16(*v))
+}
+
+// narrowAll refuses indices that do not fit: cut off they would name another GPU.
+func narrowAll(field string, values []uint32) error {
+	for _, v := range values {
+		if v > math.MaxUint16 {
+			return fmt.Errorf("%w: %s is %d: no node has so many", event.ErrInvalid, field, v)
+		}
+	}
+	return nil
 }

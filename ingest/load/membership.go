@@ -1,6 +1,8 @@
 package load
 
 import (
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/ClickHouse/ch-go/proto"
@@ -47,6 +49,9 @@ func (b *membershipBlock) append(offset int64, value []byte) error {
 	states, statuses := make([]string, n), make([]string, n)
 	cliques, masks := make([]proto.Nullable[uint32], n), make([]proto.Nullable[uint32], n)
 	for i, g := range m.GetGpus() {
+		if g.GetIndex() > math.MaxUint16 {
+			return fmt.Errorf("decode %s: %w", event.TopicMembership, narrowAll("gpus.index", []uint32{g.GetIndex()}))
+		}
 		index[i], uuids[i], clusterUUIDs[i] = uint16(g.GetIndex()), g.GetUuid(), g.GetClusterUuid()
 		states[i], statuses[i] = g.GetState(), g.GetStatus()
 		cliques[i], masks[i] = null(g.CliqueId), null(g.HealthMask)

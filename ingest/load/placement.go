@@ -67,6 +67,11 @@ func (b *placementBlock) append(offset int64, value []byte) error {
 		return fmt.Errorf("decode %s: state %d or intent mode %d is of a newer version: upgrade the loader before the collectors",
 			event.TopicPlacement, p.GetState(), p.GetIntent().GetMode())
 	}
+	for _, n := range p.GetPlacements() {
+		if err := narrowAll("gpu_index of "+n.GetNode(), n.GetGpuIndex()); err != nil {
+			return fmt.Errorf("decode %s: %w", event.TopicPlacement, err)
+		}
+	}
 	b.offset.Append(offset)
 	b.cluster.Append(p.GetCluster())
 	b.jobID.Append(p.GetJobId())
