@@ -2,6 +2,7 @@ package advise
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -28,17 +29,16 @@ func (c *Config) Advise(s *Snapshot, r *Request, now time.Time) (*Response, erro
 	if err := q.possible(); err != nil {
 		return nil, err
 	}
-	held, estimated := s.estimates()
 	resp := &Response{
 		RequestID: r.RequestID, Strategy: c.Strategy.Name(), ExpiresIn: int(c.Expires.Seconds()),
 		Snapshot: SnapshotInfo{
 			Seq: s.Seq, Generation: s.Topology.Generation, AgeMS: max(0, age.Milliseconds()), Stale: stale,
-			Coverage:  float64(len(s.Topology.Nodes)) / float64(len(s.Topology.Nodes)+len(s.Topology.Unknown)),
+			Coverage:  round(float64(len(s.Topology.Nodes))/float64(len(s.Topology.Nodes)+len(s.Topology.Unknown)), 4),
 			Estimates: 1,
 		},
 	}
-	if held > 0 {
-		resp.Snapshot.Estimates = float64(estimated) / float64(held)
+	if s.Held > 0 {
+		resp.Snapshot.Estimates = round(float64(s.Estimated)/float64(s.Held), 4)
 	}
 	return resp, q.answer(resp)
 }
@@ -171,7 +171,7 @@ func (q *question) answer(resp *Response) error {
 	case now != nil && (later == nil || q.hopeless(now, later)):
 		resp.add(now, later)
 		resp.Recommendation = "start rank 1"
-		resp.Why = []string{"the better shape comes too late or no end estimate reaches it", "split " + now.Predicted.Basis}
+		resp.Why = []string{"the better shape comes too late or no end estimate reaches it", "the split that is free now keeps the limit"}
 	case later != nil:
 		resp.add(later, now)
 		resp.Recommendation = "wait for rank 1"
@@ -235,7 +235,7 @@ func (q *question) hopeless(now, later *Candidate) bool {
 
 // candidate describes the plan as it is now in q.p.
 func (q *question) candidate(at int64, basis string) *Candidate {
-	t, s := q.s.Topology, q.s
+	t := q.s.Topology
 	c := &Candidate{Start: "now", StartBasis: basis, WaitS: at - q.now}
 	parts := q.p.Parts
 	for _, part := range parts {
@@ -247,12 +247,12 @@ func (q *question) candidate(at int64, basis string) *Candidate {
 		c.Domains = append(c.Domains, DomainShare{ID: d.ID, Partition: d.Partition, Nodes: part.Nodes, SparesLeft: max(0, free-part.Nodes)})
 	}
 	split := q.predict(parts)
-	c.Predicted = Prediction{Basis: q.c.Links.Basis(t, parts, q.a.Traffic), LinkRatio: q.c.Links.LinkRatio(t, parts)}
+	c.Predicted = Prediction{Basis: q.c.Links.Basis(t, parts, q.a.Traffic), LinkRatio: round(q.c.Links.LinkRatio(t, parts), 2)}
 	if split.Known {
-		c.Predicted.Slowdown = &[2]float64{split.Low, split.High}
+		c.Predicted.Slowdown = &[2]float64{round(split.Low, 3), round(split.High, 3)}
 		if q.a.Duration > 0 {
 			work := float64(q.r.GPUs) * float64(q.a.Duration) / 3600
-			c.LostGPUHours = &[2]float64{work * (split.Low - 1), work * (split.High - 1)}
+			c.LostGPUHours = &[2]float64{round(work*(split.Low-1), 1), round(work*(split.High-1), 1)}
 		}
 	}
 	if q.r.Deadline != nil && q.a.Duration > 0 && split.Known {
@@ -265,7 +265,7 @@ func (q *question) candidate(at int64, basis string) *Candidate {
 	}
 	q.name(c, parts)
 	if q.a.Shared == 0 {
-		free := slices.Clone(s.free)
+		free := slices.Clone(q.v.Free)
 		size := int32(0)
 		for i := range t.Domains {
 			size = max(size, q.a.within(t.Domains[i].Count))
@@ -287,7 +287,13 @@ func phiShare(free []int32, mix []Gang) float64 {
 	if sum == 0 {
 		return 0
 	}
-	return Phi(free, mix) / float64(sum)
+	return round(Phi(free, mix)/float64(sum), 3)
+}
+
+// round keeps that many decimals: more would claim more than a prediction knows.
+func round(x float64, decimals int) float64 {
+	p := math.Pow10(decimals)
+	return math.Round(x*p) / p
 }
 
 func slots(free []int32, size int32) int32 {
@@ -482,17 +488,4 @@ func gcd(a, b int32) int32 {
 		a, b = b, a%b
 	}
 	return a
-}
-
-// estimates counts the nodes that jobs hold, and those of them with an end estimate.
-func (c *counts) estimates() (held, estimated int) {
-	for n, used := range c.used {
-		if used > 0 {
-			held++
-			if c.freeAt[n] != Never {
-				estimated++
-			}
-		}
-	}
-	return held, estimated
 }

@@ -49,7 +49,9 @@ func (v *View) withheld(d int) int32 {
 
 // Earliest is the first second, from now on, at which the strategy would place the ask by the end estimates, with the
 // plan left in p. It supposes that nothing else starts meanwhile: it is the start of a job at the head of its queue. ok is
-// false where no estimate reaches it. What is free only grows with time here, so the search halves the interval.
+// false where no estimate reaches it. What is free only grows with time here, so the search halves the interval; a strategy
+// that can need more domains when more is free (first-fit and least-free under MaxDomains) gets a start, if one at all,
+// but not always the first.
 func Earliest(s Strategy, v *View, a *Ask, now int64, p *Plan) (at int64, ok bool) {
 	ask := *a
 	try := func(at int64) bool {

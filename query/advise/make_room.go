@@ -48,17 +48,17 @@ type group struct {
 func PlanRoom(s *Snapshot, v *View, need int32, priority int64) *MakeRoom {
 	type option struct {
 		domain int
-		groups []group
 		cost   float64
 	}
 	var options []option
+	var room roomScratch
 	for d := range v.Free {
 		if v.closed != nil && v.closed[d] || s.healthy[d]-v.withheld(d) < need || v.Free[d] >= need {
 			continue
 		}
-		groups := s.groups(int32(d), priority)
-		if chosen, cost := cheapest(groups, need-v.Free[d]); chosen != nil {
-			options = append(options, option{domain: d, groups: chosen, cost: cost})
+		groups := s.groups(int32(d), priority, &room)
+		if cost, ok := room.cheapest(groups, need-v.Free[d]); ok {
+			options = append(options, option{domain: d, cost: cost})
 		}
 	}
 	slices.SortStableFunc(options, func(a, b option) int {
@@ -71,7 +71,9 @@ func PlanRoom(s *Snapshot, v *View, need int32, priority int64) *MakeRoom {
 		return 0
 	})
 	for _, o := range options {
-		if plan := s.rehouse(v, o.domain, o.groups); plan != nil {
+		groups := s.groups(int32(o.domain), priority, &room)
+		room.cheapest(groups, need-v.Free[o.domain])
+		if plan := s.rehouse(v, o.domain, room.chosen(groups, need-v.Free[o.domain])); plan != nil {
 			plan.Nodes = need
 			return plan
 		}
@@ -79,50 +81,67 @@ func PlanRoom(s *Snapshot, v *View, need int32, priority int64) *MakeRoom {
 	return nil
 }
 
-// groups lists what could leave a domain.
-func (s *Snapshot) groups(domain int32, priority int64) []group {
-	holds := s.byDom[domain]
-	of := map[int32]int{} // node -> group
-	parent := []int{}
-	root := func(i int) int {
-		for parent[i] != i {
-			i = parent[i]
-		}
-		return i
+// roomScratch is what weighing one domain needs; it is used again for the next.
+type roomScratch struct {
+	owner  []int32 // per node of the domain: the first hold on it, -1 for none
+	parent []int32 // per hold: a forest of those that share nodes
+	groups []group
+	stuck  []bool
+	best   []float64
+	took   []bool
+}
+
+func (r *roomScratch) root(i int32) int32 {
+	for r.parent[i] != i {
+		i = r.parent[i]
 	}
+	return i
+}
+
+// groups lists what could leave a domain. The list is valid until the scratch is used again.
+func (s *Snapshot) groups(domain int32, priority int64, r *roomScratch) []group {
+	holds := s.byDom[domain]
+	d := &s.Topology.Domains[domain]
+	r.owner, r.parent, r.stuck = r.owner[:0], r.parent[:0], r.stuck[:0]
+	for range d.Count {
+		r.owner = append(r.owner, -1)
+	}
+	for len(r.groups) < len(holds) {
+		r.groups = append(r.groups, group{})
+	}
+	groups := r.groups[:len(holds)]
 	for i, h := range holds {
-		parent = append(parent, i)
+		r.parent, r.stuck = append(r.parent, int32(i)), append(r.stuck, false)
+		groups[i] = group{holds: groups[i].holds[:0], known: true}
 		for _, sh := range h.in(domain) {
-			if o, taken := of[sh.Node]; taken {
-				parent[root(i)] = root(o)
+			if o := r.owner[sh.Node-d.First]; o >= 0 {
+				r.parent[r.root(int32(i))] = r.root(o)
 			} else {
-				of[sh.Node] = i
+				r.owner[sh.Node-d.First] = int32(i)
 			}
 		}
 	}
-	groups := make([]group, len(holds))
-	stuck := make([]bool, len(holds))
 	for i, h := range holds {
-		g := &groups[root(i)]
-		if len(g.holds) == 0 {
-			g.known = true
-		}
+		g := r.root(int32(i))
 		cost, known := h.cost(s.At)
-		g.holds, g.cost, g.known = append(g.holds, h), g.cost+cost, g.known && known
-		stuck[root(i)] = stuck[root(i)] || !h.Probe && h.Priority > priority
+		groups[g].holds = append(groups[g].holds, h)
+		groups[g].cost += cost
+		groups[g].known = groups[g].known && known
+		r.stuck[g] = r.stuck[g] || !h.Probe && h.Priority > priority
 	}
-	for n, i := range of {
-		if s.up[n] && s.tenant[n] == 0 && s.used[n] > 0 { // a node that only a probe is on is free already
-			groups[root(i)].nodes++
+	for k, i := range r.owner {
+		if n := d.First + int32(k); i >= 0 && s.up[n] && s.tenant[n] == 0 && s.used[n] > 0 { // what only a probe is on is free
+			groups[r.root(i)].nodes++
 		}
 	}
-	out := groups[:0]
-	for i, g := range groups {
-		if len(g.holds) > 0 && !stuck[i] && g.nodes > 0 {
-			out = append(out, g)
+	left := 0
+	for i := range groups {
+		if groups[i].nodes > 0 && !r.stuck[i] {
+			groups[left], groups[i] = groups[i], groups[left]
+			left++
 		}
 	}
-	return out
+	return groups[:left]
 }
 
 // in is the hold's share of a domain.
@@ -151,33 +170,38 @@ func (h *Hold) cost(now int64) (gpuHours float64, known bool) {
 	return float64(h.GPUs()) * float64(unsaved+restart) / 3600, known
 }
 
-// cheapest chooses groups that free at least need nodes at the least cost: a knapsack over at most one domain's nodes.
-func cheapest(groups []group, need int32) ([]group, float64) {
+// cheapest finds what it costs at least that groups free need nodes: a knapsack over at most one domain's nodes.
+func (r *roomScratch) cheapest(groups []group, need int32) (cost float64, ok bool) {
 	n := int(need)
-	best := make([]float64, n+1)
-	for i := 1; i <= n; i++ {
-		best[i] = math.Inf(1)
+	r.best, r.took = append(r.best[:0], 0), r.took[:0]
+	for range n {
+		r.best = append(r.best, math.Inf(1))
 	}
-	took := make([][]bool, len(groups))
 	for g := range groups {
-		took[g] = make([]bool, n+1)
+		for range n + 1 {
+			r.took = append(r.took, false)
+		}
+		took := r.took[g*(n+1):]
 		for i := n; i > 0; i-- {
-			if c := best[max(0, i-int(groups[g].nodes))] + groups[g].cost; c < best[i] {
-				best[i], took[g][i] = c, true
+			if c := r.best[max(0, i-int(groups[g].nodes))] + groups[g].cost; c < r.best[i] {
+				r.best[i], took[i] = c, true
 			}
 		}
 	}
-	if math.IsInf(best[n], 1) {
-		return nil, 0
-	}
+	return r.best[n], !math.IsInf(r.best[n], 1)
+}
+
+// chosen are the groups that the last call of cheapest found.
+func (r *roomScratch) chosen(groups []group, need int32) []group {
 	var chosen []group
+	n := int(need)
 	for g, i := len(groups)-1, n; g >= 0 && i > 0; g-- {
-		if took[g][i] {
+		if r.took[g*(n+1)+i] {
 			chosen = append(chosen, groups[g])
 			i = max(0, i-int(groups[g].nodes))
 		}
 	}
-	return chosen, best[n]
+	return chosen
 }
 
 // rehouse finds each job of the groups a place, the largest first, in the tightest other domain that holds all of it.
@@ -200,7 +224,7 @@ func (s *Snapshot) rehouse(v *View, domain int, groups []group) *MakeRoom {
 			continue
 		}
 		cost, _ := h.cost(s.At)
-		move := Move{Job: h.Job, Nodes: int32(len(h.Nodes)), From: s.Topology.Domains[domain].ID, CostGPUHours: cost}
+		move := Move{Job: h.Job, Nodes: int32(len(h.Nodes)), From: s.Topology.Domains[domain].ID, CostGPUHours: round(cost, 2)}
 		to := -1
 		for d, n := range free {
 			if d != domain && n >= move.Nodes && (to < 0 || n < free[to]) {
@@ -217,5 +241,6 @@ func (s *Snapshot) rehouse(v *View, domain int, groups []group) *MakeRoom {
 		plan.Moves = append(plan.Moves, move)
 		plan.CostGPUHours += cost
 	}
+	plan.CostGPUHours = round(plan.CostGPUHours, 2)
 	return plan
 }

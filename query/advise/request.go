@@ -118,12 +118,22 @@ func (c *Config) ask(t *Topology, r *Request) (Ask, error) {
 	if !slices.Contains([]Pattern{AllReduce, AllToAll, PatternNone, PatternUnknown}, a.Traffic.Pattern) {
 		return a, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("pattern %q", a.Traffic.Pattern), Remedy: "use allreduce, alltoall or none"}
 	}
-	for _, n := range [...]int64{int64(a.Spares), int64(a.MaxDomains), int64(a.Segment), a.Waited, a.Duration, int64(r.Candidates)} {
-		if n < 0 {
-			return a, &Refusal{Code: InvalidRequest, Detail: "a count or time is negative", Remedy: "give 0 or more, or leave it out"}
+	for _, name := range r.ExcludeNodes {
+		if name == "" || strings.ContainsFunc(name, notInName) {
+			return a, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("excluded node %q", name), Remedy: "give plain node names, one an entry, not lists"}
+		}
+	}
+	for _, n := range [...]int64{int64(a.Spares), int64(a.MaxDomains), int64(a.Segment), a.Waited, a.Duration, int64(r.Candidates), int64(r.MeasuredGBps)} {
+		if n < 0 || n > 1<<40 {
+			return a, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("%d is no count or time in seconds", n), Remedy: "give 0 or more, or leave it out"}
 		}
 	}
 	return a, c.shape(t, r, &a, g)
+}
+
+// notInName keeps out of flags what a shell or a scheduler would read as more than a name.
+func notInName(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
 }
 
 // shape checks the size against nodes and segments.

@@ -99,6 +99,8 @@ type Snapshot struct {
 	// Seq counts the snapshots of a state; At is the Unix time its writer gave it.
 	Seq uint64
 	At  int64
+	// Held are the nodes that jobs hold, Estimated those of them with an end estimate.
+	Held, Estimated int
 	counts
 	byDom   [][]*Hold
 	tenants []string
@@ -260,6 +262,7 @@ func (s *State) Publish(at int64) *Snapshot {
 	snap := &Snapshot{
 		Topology: s.Topology, Seq: s.seq, At: at, counts: s.clone(), byDom: slices.Clone(s.byDom), tenants: s.tenants,
 	}
+	snap.Held, snap.Estimated = s.estimates()
 	s.current.Store(snap)
 	return snap
 }
@@ -293,4 +296,17 @@ func (s *State) Holders(domain int32) []*Hold { return s.byDom[domain] }
 
 func view(t *Topology, c *counts) View {
 	return View{Topology: t, Free: c.free, order: c.order, partial: c.partial}
+}
+
+// estimates counts the nodes that jobs hold, and those of them with an end estimate.
+func (c *counts) estimates() (held, estimated int) {
+	for n, used := range c.used {
+		if used > 0 {
+			held++
+			if c.freeAt[n] != Never {
+				estimated++
+			}
+		}
+	}
+	return held, estimated
 }

@@ -117,3 +117,17 @@ func Policies(c *Config) []Policy {
 		{Name: "bounded", Strategy: advise.NewBounded(c.Links), Tell: func(c *Config, a *advise.Ask) { a.Spares = int32(c.Spares) }},
 	}
 }
+
+// TradeOff is the bounded strategy with patience from little to much, beside Slurm block: how much waiting buys how much
+// less loss.
+func TradeOff(c *Config) []Policy {
+	policies := Policies(c)
+	bounded := policies[len(policies)-1]
+	out := []Policy{policies[len(policies)-2]}
+	for _, patience := range []float64{1, 3, 10, 30, 100, 200, 1000} {
+		b := advise.NewBounded(c.Links)
+		b.Patience = patience
+		out = append(out, Policy{Name: fmt.Sprintf("bounded x%g", patience), Strategy: b, Tell: bounded.Tell})
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package advise
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFragment(t *testing.T) {
+	s := NewState(cluster(t, []int32{4, 4, 4}, 4))
+	hold(t, s, "a", 100, 0, 1, 2) // domain 0: one free
+	hold(t, s, "b", 50, 4, 5)     // domain 1: two free
+	hold(t, s, "c", 0, 8, 9)      // domain 2: two free, no estimate
+	v := s.View()
+	f := Fragment(&v, []Gang{{Nodes: 2, Weight: 1}, {Nodes: 4, Weight: 1}}, 10)
+	want := Fragmentation{
+		FreeNodes: 5, Largest: 2,
+		Slots: []int32{5, 2, 0, 0}, Ideal: []int32{5, 2, 1, 1}, Cliff: []float64{1, 1, 0, 0},
+		Stranded: []int32{0, 4, 20, 20}, Drain: []int64{0, 0, 50, 50},
+		External: 0.5, PhiNodes: 3, Phi: 0.6,
+	}
+	if diff := cmp.Diff(want, f); diff != "" {
+		t.Error(diff)
+	}
+	if e := Entropy(v.Free); e <= 0.9 || e >= 1 {
+		t.Errorf("entropy %v of 1, 2 and 2", e)
+	}
+	if e := Entropy([]int32{0, 9}); e != 0 {
+		t.Errorf("entropy %v of one domain", e)
+	}
+	// Overdue: the end was at 50, now it is 60.
+	if f := Fragment(&v, nil, 60); f.Drain[3] != 60+OverdueGrace && f.Drain[3] != 100 {
+		t.Errorf("drain %d of an overdue job", f.Drain[3])
+	}
+}
+
+// hold puts a whole-node attempt on nodes.
+func hold(t *testing.T, s *State, key string, end int64, nodes ...int32) *Hold {
+	t.Helper()
+	h := &Hold{Key: key, Job: key, End: end, Unsaved: 3600, Restart: 0}
+	for _, n := range nodes {
+		h.Nodes = append(h.Nodes, Share{Node: n, GPUs: 4})
+	}
+	if err := s.Hold(h); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// TestEarliestIsTheFirstSecond: the halving search finds what trying every end does.
+func TestEarliestIsTheFirstSecond(t *testing.T) {
+	rng := rand.New(rand.NewPCG(41, 42))
+	var p Plan
+	for range 60 {
+		state := random(t, rng, 1+rng.IntN(10))
+		v := state.View()
+		now := int64(500 + rng.IntN(3000))
+		for _, s := range Strategies(Options{Links: DefaultLinks()}) {
+			a := randomAsk(rng)
+			a.MaxWait = math.MaxInt32 // a strategy that gives up waiting at a time of its own is tested apart
+			a.Duration, a.Shared, a.Waited = 0, 0, 0
+			if s.Name() == "first-fit" || s.Name() == "kueue-least-free" {
+				a.MaxDomains = 0 // more leftovers can make these need more domains: Earliest promises less there
+			}
+			at, ok := Earliest(s, &v, &a, now, &p)
+			want, found := int64(0), false
+			for _, end := range append([]int64{now, now + OverdueGrace}, v.order...) {
+				if end < now || end == Never || found && end >= want {
+					continue
+				}
+				then := v.later(&p, now, end)
+				if s.Place(&then, &a, &p); p.Outcome == Placed {
+					want, found = end, true
+				}
+			}
+			if ok != found || ok && at != want {
+				t.Fatalf("%s: %d %v, want %d %v, for %+v", s.Name(), at, ok, want, found, a)
+			}
+		}
+	}
+}
+
+// TestEarliestBoundsTheWait: a job that would rather wait starts split when its wait is over.
+func TestEarliestBoundsTheWait(t *testing.T) {
+	s := NewState(cluster(t, []int32{4, 4}, 4))
+	hold(t, s, "a", 90_000, 0, 1)
+	hold(t, s, "b", 90_000, 4, 5)
+	v := s.View()
+	a := Ask{Nodes: 4, GPUsPerNode: 4, Mode: Preferred, Traffic: Traffic{Pattern: AllToAll, Share: 0.1}, Waited: 100, MaxWait: 400}
+	var p Plan
+	at, ok := Earliest(NewBounded(DefaultLinks()), &v, &a, 1000, &p)
+	if !ok || at != 1300 || len(p.Parts) != 2 {
+		t.Errorf("starts at %d %v in %v, want 1300 in two domains", at, ok, p.Parts)
+	}
+}
+
+// TestPlanRoomIsCheapest compares the chosen plan with every subset of jobs of each domain.
+func TestPlanRoomIsCheapest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(51, 52))
+	plans := 0
+	for range 300 {
+		s := NewState(cluster(t, []int32{6, 6, 6}, 4))
+		for d := range int32(3) {
+			for n := d * 6; n < d*6+6; {
+				width := 1 + rng.Int32N(3)
+				h := &Hold{Key: string(rune('a' + n)), Job: string(rune('a' + n)), Unsaved: int64(rng.IntN(9000)), Restart: 60, Preemptible: true, Priority: rng.Int64N(3)}
+				for k := n; k < min(d*6+6, n+width); k++ {
+					h.Nodes = append(h.Nodes, Share{Node: k, GPUs: 4})
+				}
+				if rng.IntN(3) > 0 {
+					if err := s.Hold(h); err != nil {
+						t.Fatal(err)
+					}
+				}
+				n += width
+			}
+		}
+		snap := s.Publish(10_000)
+		v := snap.View()
+		need := 3 + rng.Int32N(4)
+		got := PlanRoom(snap, &v, need, 1)
+		best := math.Inf(1)
+		for d := range int32(3) {
+			if v.Free[d] >= need {
+				continue // that domain needs no room made
+			}
+			holds := snap.Holders(d)
+			for set := range 1 << len(holds) {
+				cost, nodes, may := 0.0, v.Free[d], true
+				for i, h := range holds {
+					if set>>i&1 == 1 {
+						c, _ := h.cost(10_000)
+						cost, nodes, may = cost+c, nodes+int32(len(h.Nodes)), may && h.Priority <= 1
+					}
+				}
+				if may && nodes >= need {
+					best = min(best, cost)
+				}
+			}
+		}
+		switch {
+		case got == nil && !math.IsInf(best, 1):
+			t.Fatalf("no plan, one costs %v", best)
+		case got != nil && math.Abs(got.CostGPUHours-best) > 0.05:
+			t.Fatalf("plan %+v costs %v, %v is possible", got, got.CostGPUHours, best)
+		case got != nil:
+			plans++
+			for _, m := range got.Moves {
+				if m.To == m.From {
+					t.Fatalf("a move to where it is: %+v", m)
+				}
+			}
+		}
+	}
+	if plans < 100 {
+		t.Fatalf("only %d plans: the test proves little", plans)
+	}
+}
+
+// TestPlanRoomKeepsJobsTogether: jobs that share a node leave together, and one that may not be ended stays.
+func TestPlanRoomKeepsJobsTogether(t *testing.T) {
+	s := NewState(cluster(t, []int32{2, 2}, 4))
+	for key, sh := range map[string]Share{"a": {0, 1}, "b": {0, 2}, "c": {2, 4}, "d": {3, 4}} {
+		if err := s.Hold(&Hold{Key: key, Job: key, Nodes: []Share{sh}, Unsaved: -1, Restart: -1, Preemptible: key == "a" || key == "b"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snap := s.Publish(0)
+	v := snap.View()
+	m := PlanRoom(snap, &v, 2, 0)
+	if m == nil || len(m.Moves) != 2 || m.Opens != "nvl-0000" || m.CostKnown || m.Moves[0].To != "" {
+		t.Errorf("plan %+v, want a and b to end and a cost that is assumed", m)
+	}
+}
