@@ -88,6 +88,11 @@ func TestStepsAreNumberedWithoutGaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, s := range all {
+		for _, stmt := range s.statements {
+			if alterTable.MatchString(stmt) && s.shard != "" {
+				t.Errorf("step %s alters a table and has a line `-- shard:`: that of the step that made the table holds", s.name)
+			}
+		}
 		if want := fmt.Sprintf("%04d_", i+1); !strings.HasPrefix(s.name, want) {
 			t.Errorf("step %d is called %s: want %sVERB_OBJECT", i+1, s.name, want)
 		}
@@ -106,18 +111,18 @@ func TestClusterStatements(t *testing.T) {
 	}
 	write("0000_ledger", "CREATE DATABASE IF NOT EXISTS `spillway`"+o.onCluster(), o.ledger())
 	for _, s := range all {
-		statements, err := s.render(o)
+		statements, err := s.render(o, shards(all))
 		if err != nil {
 			t.Fatal(err)
 		}
 		write(s.name, statements...)
 	}
 	// The one kind of statement that no step has yet.
-	alter, err := parse("9999_add_column", "-- shard: kafka_partition\nALTER TABLE placement_events ADD COLUMN IF NOT EXISTS x UInt8;")
+	alter, err := parse("9999_add_column", "ALTER TABLE placement_events ADD COLUMN IF NOT EXISTS x UInt8;")
 	if err != nil {
 		t.Fatal(err)
 	}
-	statements, err := alter.render(o)
+	statements, err := alter.render(o, shards(all))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func plan(ctx context.Context, conn driver.Conn, o Options, all []source) ([]Ste
 		known[s.name] = true
 		switch sum, ok := applied[s.name]; {
 		case !ok:
-			statements, err := s.render(o)
+			statements, err := s.render(o, shards(all))
 			if err != nil {
 				return nil, err
 			}

@@ -68,7 +68,7 @@ type Step struct {
 // source is a step as its file has it.
 type source struct {
 	name, sha256 string
-	shard        string // sharding expression of the step's table in a cluster
+	shard        string // sharding expression of the table that the step makes; empty when it makes none
 	statements   []string
 }
 
@@ -93,22 +93,38 @@ func sources() ([]source, error) {
 	return steps, nil
 }
 
+// shards gives the sharding expression of every table; a step that alters a table does not repeat it.
+func shards(steps []source) map[string]string {
+	out := map[string]string{}
+	for _, s := range steps {
+		for _, stmt := range s.statements {
+			if m := createTable.FindStringSubmatch(stmt); m != nil {
+				out[m[1]] = s.shard
+			}
+		}
+	}
+	return out
+}
+
 var shardComment = regexp.MustCompile(`(?m)^-- shard: (.+)$`)
 
 func parse(name, text string) (source, error) {
 	sum := sha256.Sum256([]byte(text))
 	s := source{name: name, sha256: hex.EncodeToString(sum[:])}
-	m := shardComment.FindStringSubmatch(text)
-	if m == nil {
-		return s, fmt.Errorf("schema step %s: no line `-- shard: EXPRESSION`: it says which server of a cluster holds a row", name)
+	if m := shardComment.FindStringSubmatch(text); m != nil {
+		s.shard = strings.TrimSpace(m[1])
 	}
-	s.shard = strings.TrimSpace(m[1])
 	var err error
 	if s.statements, err = split(text); err != nil {
 		return s, fmt.Errorf("schema step %s: %w", name, err)
 	}
 	if len(s.statements) == 0 {
 		return s, fmt.Errorf("schema step %s: holds no statement", name)
+	}
+	for _, stmt := range s.statements {
+		if createTable.MatchString(stmt) && s.shard == "" {
+			return s, fmt.Errorf("schema step %s: no line `-- shard: EXPRESSION`: it says which server of a cluster holds a row", name)
+		}
 	}
 	return s, nil
 }
@@ -183,8 +199,8 @@ var (
 // statement and its entry in the ledger.
 var errStatement = errors.New("statement is neither CREATE TABLE name (...) nor ALTER TABLE name ...: teach the runner how it is run twice and on a cluster")
 
-// render gives the statements of a step for one kind of database.
-func (s source) render(o Options) ([]string, error) {
+// render gives the statements of a step for one kind of database; shards are those of all tables.
+func (s source) render(o Options, shards map[string]string) ([]string, error) {
 	var out []string
 	for _, stmt := range s.statements {
 		verb, pattern := "CREATE TABLE", createTable
@@ -213,7 +229,7 @@ func (s source) render(o Options) ([]string, error) {
 			verb+" "+o.name(local)+o.onCluster()+rest,
 			// Columns of a Distributed table are a copy, so it is made anew after each change of the table below it.
 			fmt.Sprintf("CREATE OR REPLACE TABLE %s%s AS %s\nENGINE = Distributed('%s', %s, '%s', %s)",
-				o.name(table), o.onCluster(), o.name(local), o.Cluster, o.database(), local, s.shard))
+				o.name(table), o.onCluster(), o.name(local), o.Cluster, o.database(), local, shards[table]))
 	}
 	return out, nil
 }
