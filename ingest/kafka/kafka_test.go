@@ -27,6 +27,9 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 const noon = 1_795_953_600_000 // Unix ms
 
+// topics are what the tests run with, whatever the default.
+var topics = TopicConfig{Partitions: 4, Replication: 1, Retention: time.Hour}
+
 var quiet = slog.New(slog.DiscardHandler)
 
 func node(name string) *event.Node {
@@ -42,7 +45,7 @@ func brokers(t testing.TB) (*kfake.Cluster, engine.Kafka) {
 	}
 	t.Cleanup(c.Close)
 	k := engine.Kafka{Brokers: c.ListenAddrs()}
-	if err := EnsureTopics(t.Context(), k, DefaultTopicConfig()); err != nil {
+	if err := EnsureTopics(t.Context(), k, topics); err != nil {
 		t.Fatal(err)
 	}
 	return c, k
@@ -62,7 +65,7 @@ func producer(t testing.TB, k engine.Kafka, deps Deps) *Producer {
 func read(t testing.TB, k engine.Kafka, topic string) map[int][]kafka.Message {
 	t.Helper()
 	out := map[int][]kafka.Message{}
-	for id := range DefaultTopicConfig().Partitions {
+	for id := range topics.Partitions {
 		s, err := (&Partition{Topic: topic, ID: id, kafka: k}).Open(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +103,7 @@ func metric(t testing.TB, reg *prometheus.Registry, name string) float64 {
 
 func TestTopicsAreMadeOnceAndLeftAlone(t *testing.T) {
 	_, k := brokers(t)
-	again := DefaultTopicConfig()
+	again := topics
 	again.Partitions = 9
 	if err := EnsureTopics(t.Context(), k, again); err != nil {
 		t.Fatal(err)
@@ -111,7 +114,7 @@ func TestTopicsAreMadeOnceAndLeftAlone(t *testing.T) {
 	}
 	defer conn.Close()
 	parts, err := conn.ReadPartitions(event.Topics()...)
-	if err != nil || len(parts) != len(event.Topics())*DefaultTopicConfig().Partitions {
+	if err != nil || len(parts) != len(event.Topics())*topics.Partitions {
 		t.Errorf("%d partitions of %d topics, %v", len(parts), len(event.Topics()), err)
 	}
 }
@@ -275,7 +278,7 @@ func TestEmitOutlivesALeaderThatMoves(t *testing.T) {
 	const total = 60
 	for i := range total {
 		if i%10 == 5 {
-			for id := range int32(DefaultTopicConfig().Partitions) {
+			for id := range int32(topics.Partitions) {
 				if err := c.MoveTopicPartition(event.TopicNode, id, int32(random.IntN(3))); err != nil {
 					t.Fatal(err)
 				}
