@@ -402,8 +402,11 @@ func (r *jobRun) fold(rank int, clamped map[string]int) (attemptRow, []placement
 	}
 	// What was asked is one thing: taken whole from the newest record that knows any of it.
 	asked := last(r.records, func(o *record) bool {
-		return o.mode != "none" || o.level != "" || o.segment >= 0 || o.switches >= 0 || o.spread || o.consolidate || o.exclusive
+		return o.mode != "none" && o.mode != "unknown" || o.level != "" || o.segment >= 0 || o.switches >= 0 || o.spread || o.consolidate || o.exclusive
 	})
+	if a.mode = "unknown"; slices.ContainsFunc(r.records, func(o record) bool { return o.mode == "none" }) {
+		a.mode = "none"
+	}
 	if asked != nil {
 		a.mode, a.level, a.segment, a.switches = asked.mode, asked.level, asked.segment, asked.switches
 		a.spread, a.consolidate, a.exclusive = asked.spread, asked.consolidate, asked.exclusive

@@ -267,7 +267,7 @@ func (l *caseLine) jobs(at int64) []event.Record {
 	base := event.Placement{
 		Cluster: l.take("cluster", "c"), JobId: l.take("id", ""), Component: l.take("component", ""), RunId: l.take("run", ""), Restart: l.number(l.take("restart", "")),
 		Scheduler: "slurm", Source: l.take("source", "slurm.squeue"), State: event.State(state), Probe: l.take("probe", "") != "", Partial: l.take("partial", "") != "",
-		StartMs: l.time(l.take("start", "")), EndMs: l.time(l.take("end", "")), EndEarliestMs: l.time(l.take("end_earliest", "")), Gpus: l.number(l.take("gpus", "")),
+		StartMs: l.time(l.take("start", "")), EndMs: l.time(l.take("end", "")), EndEarliestMs: l.time(l.take("end_earliest", "")), Gpus: l.number(l.take("gpus", "")), RequestedNodes: l.number(l.take("asked", "")),
 		ObservedAtMs: at, Revision: uint64(at) * 1000,
 	}
 	if limit := l.take("limit", ""); limit != "" {

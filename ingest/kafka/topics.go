@@ -26,7 +26,7 @@ type TopicConfig struct {
 
 // DefaultTopicConfig fits one machine.
 func DefaultTopicConfig() TopicConfig {
-	return TopicConfig{Partitions: 4, Replication: 1, Retention: 7 * 24 * time.Hour}
+	return TopicConfig{Partitions: 2, Replication: 1, Retention: 7 * 24 * time.Hour}
 }
 
 // Validate says what cannot be.

@@ -63,6 +63,9 @@ func (r *Reader) Outcomes(ctx context.Context, limit uint64) ([]Outcome, error) 
 			DomainsMin: a.DomainsMin, ExcessDomains: a.ExcessDomains, PartitionsUsed: a.PartitionsUsed,
 			UnknownNodes: a.UnknownNodes, Outcome: a.Outcome, Intent: a.Intent, IntentMet: a.IntentMet,
 		}
+		if a.Intent != nil && *a.Intent == "unknown" {
+			out[i].Intent = nil
+		}
 		if a.Cause != nil {
 			out[i].Cause = text(*a.Cause)
 		}

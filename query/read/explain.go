@@ -71,7 +71,11 @@ func Explain(job *Job, a Attempt, links Links) Explanation {
 			}
 		}
 	}
-	if v.Intent != "none" {
+	switch v.Intent {
+	case "none":
+	case "unknown":
+		say("What it asked of the topology is not known: the sources that told of it do not carry it.")
+	default:
 		say("Asked: %s; %s.", v.Intent, metText(v.IntentMet))
 	}
 	if e.Advice != nil {

@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -30,8 +31,32 @@ const sourceMemory = 24 * time.Hour
 // Without an interval of its own a collector counts as overdue after this long.
 const defaultOverdue = time.Minute
 
+// heard remembers the reports for a moment: every answer tells its age, and collectors report once in ten seconds.
+type heard struct {
+	mu      sync.Mutex
+	asked   time.Time
+	sources []Source
+}
+
+// heardEvery bounds how old the remembered reports are.
+const heardEvery = time.Second
+
 // Sources gives the newest report of every collector heard of in the last day.
 func (r *Reader) Sources(ctx context.Context) ([]Source, error) {
+	h := r.heard
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := r.now(); h.sources == nil || now.Sub(h.asked) >= heardEvery {
+		sources, err := r.readSources(ctx)
+		if err != nil {
+			return nil, err
+		}
+		h.asked, h.sources = now, sources
+	}
+	return h.sources, nil
+}
+
+func (r *Reader) readSources(ctx context.Context) ([]Source, error) {
 	type row struct {
 		Cluster    string     `ch:"cluster"`
 		Source     string     `ch:"source"`

@@ -33,11 +33,12 @@ type Reader struct {
 	now    func() time.Time
 	capa   *capacityFollower
 	labels *labels
+	heard  *heard
 }
 
 // New gives a reader over a connection whose user needs SELECT only.
 func New(conn driver.Conn, now func() time.Time) *Reader {
-	return &Reader{conn: conn, now: now, capa: &capacityFollower{}, labels: &labels{}}
+	return &Reader{conn: conn, now: now, capa: &capacityFollower{}, labels: &labels{}, heard: &heard{}}
 }
 
 // params are the named parameters of one statement, already in ClickHouse's text form.

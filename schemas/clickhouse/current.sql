@@ -280,7 +280,7 @@ CREATE TABLE placement_events
     `requested_gpus` Nullable(UInt32),
     `requested_nodes` Nullable(UInt32),
     `gpus` Nullable(UInt32),
-    `intent_mode` Enum8('none' = 0, 'unconstrained' = 1, 'preferred' = 2, 'required' = 3),
+    `intent_mode` Enum8('none' = 0, 'unconstrained' = 1, 'preferred' = 2, 'required' = 3, 'unknown' = 4),
     `intent_level` LowCardinality(String),
     `segment_nodes` Nullable(UInt32),
     `spread_segments` Bool,

@@ -220,7 +220,8 @@ func (Intent_Mode) EnumDescriptor() ([]byte, []int) {
 	return file_spillway_proto_rawDescGZIP(), []int{0, 0}
 }
 
-// What the submitter asked of the topology.
+// What the submitter asked of the topology. A record without one does not know; one with mode NONE and nothing else says
+// that nothing was asked.
 type Intent struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Mode                Intent_Mode            `protobuf:"varint,1,opt,name=mode,proto3,enum=spillway.event.v1.Intent_Mode" json:"mode,omitempty"`
@@ -2226,7 +2227,7 @@ type DeadLetter struct {
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
 	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	Stage         string                 `protobuf:"bytes,4,opt,name=stage,proto3" json:"stage,omitempty"` // load, enrich
+	Stage         string                 `protobuf:"bytes,4,opt,name=stage,proto3" json:"stage,omitempty"` // collect, load
 	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	Key           []byte                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`
 	Value         []byte                 `protobuf:"bytes,7,opt,name=value,proto3" json:"value,omitempty"`

@@ -13,8 +13,11 @@ FROM
     SELECT
         p.*, s.* EXCEPT (id),
         NOT p.is_deleted AND p.gpus > 0 AND notEmpty(p.nodes) AS judged, toUInt32(length(p.nodes)) AS node_count,
-        -- The fewest domains whose usable GPUs hold it, largest first (D6); needed 0 = not even all of them together.
-        toUInt32(arrayFirstIndex(x -> x >= p.gpus, s.largest_first)) AS needed,
+        -- The fewest domains that hold it, largest first: by their usable GPUs, and by their nodes where it asked for so
+        -- many nodes that they cannot share a domain. needed 0 = not even all of them together.
+        toUInt32(arrayFirstIndex(x -> x >= p.gpus, s.largest_first)) AS needed_for_gpus,
+        toUInt32(arrayFirstIndex(x -> x >= least(ifNull(p.requested_nodes, 0), node_count), s.nodes_first)) AS needed_for_nodes,
+        if(needed_for_gpus = 0, 0, greatest(needed_for_gpus, needed_for_nodes)) AS needed,
         multiIf(s.unknown_nodes = 0 AND s.used = 1, toNullable(toUInt32(1)), NOT s.sized OR s.used = 0, NULL, s.unknown_nodes = 0, if(needed = 0, s.used, least(needed, s.used)),
             needed = 0, NULL, needed) AS fewest,
         -- A segment longer than any domain, or one that does not divide the job, is no promise that could be kept.

@@ -8,7 +8,8 @@ CREATE TABLE pass_sizes_{{.}}
     assumed       UInt8,                -- some node's GPUs are the usual number, nobody counted them
     unsized       UInt8,                -- some node's GPUs are not even usual
     by_domain     Map(UInt64, UInt64),  -- usable GPUs by hash of the domain
-    largest_first Array(UInt64)         -- usable GPUs of the largest, the two largest, ... domains
+    largest_first Array(UInt64),        -- usable GPUs of the largest, the two largest, ... domains
+    nodes_first   Array(UInt64)         -- nodes of the domain with most, the two with most, ...
 )
 ENGINE = Memory;
 DROP TABLE IF EXISTS pass_placed_{{.}} SYNC;
@@ -24,6 +25,7 @@ CREATE TABLE pass_placed_{{.}}
     nodes                Array(LowCardinality(String)),
     node_gpus            Array(Nullable(UInt16)),
     gpus                 UInt32, -- 0 = none or not known
+    requested_nodes      Nullable(UInt32),
     probe                Bool,
     expected_end         Nullable(DateTime64(3, 'UTC')),
     is_deleted           UInt8,
@@ -56,7 +58,8 @@ CREATE TABLE pass_spread_{{.}}
     sized             UInt8,                        -- domain sizes are known
     assumed           UInt8,
     largest_nodes     UInt64,
-    largest_first     Array(UInt64)
+    largest_first     Array(UInt64),
+    nodes_first       Array(UInt64)
 )
 ENGINE = Memory;
 DROP TABLE IF EXISTS pass_facts_{{.}} SYNC;

@@ -6,7 +6,8 @@ WITH
 SELECT
     at, max(nodes) AS largest_nodes, max(assumed) AS assumed, max(unsized) AS unsized,
     mapFromArrays(groupArray(cityHash64(domain)), groupArray(gpus)) AS by_domain,
-    arrayCumSum(arrayReverseSort(groupArray(gpus))) AS largest_first
+    arrayCumSum(arrayReverseSort(groupArray(gpus))) AS largest_first,
+    arrayCumSum(arrayReverseSort(groupArray(nodes))) AS nodes_first
 FROM
 (
     SELECT

@@ -46,7 +46,8 @@ SELECT
     toUInt32(length(s.all_levels)) AS levels_used, has(s.all_levels, '') AS level_unknown,
     s.source AS source, s.generation AS generation,
     z.unsized = 0 AND (notEmpty(z.largest_first) OR notEmpty(s.late_gpus)) AS sized, z.assumed AS assumed, z.largest_nodes AS largest_nodes,
-    if(empty(s.late_gpus), z.largest_first, arrayMap(m -> arrayCumSum(arrayReverseSort(mapValues(mapAdd(z.by_domain, m)))), if(empty(s.late_gpus), [], [s.late_gpus]))[1]) AS largest_first
+    if(empty(s.late_gpus), z.largest_first, arrayMap(m -> arrayCumSum(arrayReverseSort(mapValues(mapAdd(z.by_domain, m)))), if(empty(s.late_gpus), [], [s.late_gpus]))[1]) AS largest_first,
+    z.nodes_first AS nodes_first
 FROM (SELECT id, valid_from, segment, 1 AS one FROM pass_placed_{{.}}) AS p
 LEFT JOIN spread AS s ON p.id = s.of
 ASOF LEFT JOIN (SELECT at, 1 AS one FROM pass_sizes_{{.}}) AS t ON p.one = t.one AND p.valid_from >= t.at

@@ -59,7 +59,7 @@ WITH
             if(unknown_nodes > 0 OR used = 0 OR has(domain_gpus, NULL) OR f.domain_gpus[1] = 0, NULL, toFloat32(assumeNotNull(arrayMin(domain_gpus)) / assumeNotNull(arrayMax(domain_gpus)))) AS balance,
             if(unknown_nodes > 0 OR used = 0 OR has(domain_gpus, NULL), NULL, arrayMin(domain_gpus)) AS smallest_shard,
             arrayStringConcat(arrayFilter(x -> x != '', [
-                multiIf(max_switches > 0, concat('switches=', toString(max_switches)), segment > 0 OR mode = 'none' AND exclusive, '',
+                multiIf(max_switches > 0, concat('switches=', toString(max_switches)), segment > 0 OR mode IN ('none', 'unknown') AND exclusive, '',
                     mode IN ('preferred', 'required'), trimRight(concat(mode, ' ', level)), mode),
                 if(segment > 0, concat('segment=', toString(segment), if(spread_segments, ' spread', ''), if(consolidate_segments, ' consolidate', '')), ''),
                 if(exclusive, 'exclusive domain', '')]), ', ') AS intent,

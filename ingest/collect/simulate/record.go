@@ -61,8 +61,9 @@ func (s *sim) runRecord(j *job, state event.State, component string, own uint64,
 	if j.Array != 0 {
 		p.ArrayJobId, p.ArrayTask = id(j.Array), ptr(j.Task)
 	}
+	p.Intent = &event.Intent{}
 	if j.Segment > 0 {
-		p.Intent = &event.Intent{SegmentNodes: ptr(uint32(j.Segment))}
+		p.Intent.SegmentNodes = ptr(uint32(j.Segment))
 	}
 	if j.Start == 0 {
 		if state == event.State_PENDING {

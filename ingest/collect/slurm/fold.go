@@ -166,7 +166,8 @@ func (f *folder) classify(p *event.Placement) {
 	p.ServiceClass, p.Probe = f.cfg.class(who), f.cfg.probe(who)
 }
 
-// intent is what the submitter asked of the topology; nil for nothing. Segments, switches and exclusive blocks are promises
+// intent is what the submitter asked of the topology; nil where the document does not tell segments, so that "nothing"
+// would be a guess. Segments, switches and exclusive blocks are promises
 // of their own, so no mode and level are set beside them.
 func intent(j *slurmjson.Job) *event.Intent {
 	in := &event.Intent{ExclusiveDomain: j.Exclusive == "TOPO"}
@@ -184,7 +185,7 @@ func intent(j *slurmjson.Job) *event.Intent {
 			in.MaxSwitchWaitMs = new(w.Milliseconds())
 		}
 	}
-	if !asked {
+	if !asked && j.SegmentSize == nil {
 		return nil
 	}
 	return in
