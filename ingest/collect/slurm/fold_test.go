@@ -159,7 +159,7 @@ func TestRequestAndIntent(t *testing.T) {
 		"an absurd count":               {`"tres_req_str":"node=4,gres/gpu=99999999999"`, &event.Placement{RequestedNodes: new(uint32(4))}},
 		"segments": {`"segment_size":16,"flags":["SPREAD_SEGMENTS","CONSOLIDATE_SEGMENTS"]`,
 			&event.Placement{Intent: &event.Intent{SegmentNodes: new(uint32(16)), SpreadSegments: true, ConsolidateSegments: true}}},
-		"no segments":   {`"segment_size":0,"flags":["SPREAD_SEGMENTS"]`, &event.Placement{}},
+		"no segments":   {`"segment_size":0,"flags":["SPREAD_SEGMENTS"]`, &event.Placement{Intent: &event.Intent{}}},
 		"switches":      {`"required_switches":1,"maximum_switch_wait_time":300`, &event.Placement{Intent: &event.Intent{MaxSwitches: new(uint32(1)), MaxSwitchWaitMs: new(int64(300000))}}},
 		"a block alone": {`"shared":["topo"]`, &event.Placement{Intent: &event.Intent{ExclusiveDomain: true}}},
 		"nodes alone":   {`"shared":["user"]`, &event.Placement{}},
