@@ -40,7 +40,10 @@ func (c *Config) Advise(s *Snapshot, r *Request, now time.Time) (*Response, erro
 	if s.Held > 0 {
 		resp.Snapshot.Estimates = round(float64(s.Estimated)/float64(s.Held), 4)
 	}
-	return resp, q.answer(resp)
+	if err := q.answer(resp); err != nil {
+		return nil, err
+	}
+	return resp, nil
 }
 
 // question is one request on its way.
@@ -61,16 +64,20 @@ func (q *question) narrow() {
 	q.v = s.View()
 	tenant := int32(slices.Index(s.tenants, r.Tenant))
 	if (r.GPUModel == "" || r.GPUModel == t.model) && r.RequirePartition == "" && !r.ExclusiveDomain && len(r.ExcludeNodes) == 0 &&
-		tenant <= 0 && q.a.GPUsPerNode == int32(t.GPUsPerNode) {
+		tenant <= 0 && t.uniform {
 		return
 	}
 	q.v.Free, q.v.partial = slices.Clone(s.free), slices.Clone(s.partial)
 	q.v.closed, q.v.barred = make([]bool, len(s.free)), make([]int32, len(s.free))
+	per := q.a.GPUsPerNode
+	if q.a.Shared > 0 {
+		per = q.a.Shared
+	}
 	for d := range t.Domains {
 		dom := &t.Domains[d]
 		if r.GPUModel != "" && dom.Model != r.GPUModel ||
 			r.RequirePartition != "" && dom.ID != r.RequirePartition && dom.Partition != r.RequirePartition ||
-			r.ExclusiveDomain && s.held[d] > 0 || dom.GPUsPerNode < q.a.GPUsPerNode {
+			r.ExclusiveDomain && s.held[d] > 0 || dom.GPUsPerNode < per {
 			q.v.closed[d] = true
 			q.v.Free[d] = 0
 			clear(q.v.partial[d*maxGPUs : (d+1)*maxGPUs])
@@ -78,7 +85,7 @@ func (q *question) narrow() {
 	}
 	if tenant > 0 {
 		for _, n := range s.reserved {
-			if d := t.Nodes[n].Domain; s.tenant[n] == tenant && s.up[n] && s.used[n] == 0 && !q.v.closed[d] {
+			if d := t.Nodes[n].Domain; s.tenant[n] == tenant && s.whole(t, n) && s.used[n] == 0 && !q.v.closed[d] {
 				q.v.Free[d]++
 				q.v.barred[d]--
 			}
@@ -90,10 +97,13 @@ func (q *question) narrow() {
 			continue
 		}
 		d := t.Nodes[n].Domain
-		q.v.barred[d]++
-		if s.used[n] == 0 {
+		whole := s.whole(t, n)
+		if whole {
+			q.v.barred[d]++
+		}
+		if whole && s.used[n] == 0 {
 			q.v.Free[d]--
-		} else if left := t.Nodes[n].GPUs - int32(s.used[n]); left > 0 {
+		} else if left := s.left(n); left > 0 && s.tenant[n] == 0 {
 			q.v.partial[int(d)*maxGPUs+int(left)]--
 		}
 	}
@@ -101,7 +111,7 @@ func (q *question) narrow() {
 
 // allowed reports whether the asker could have a node if it were free.
 func (q *question) allowed(n int32) bool {
-	return q.s.up[n] && (q.s.tenant[n] == 0 || q.r.Tenant != "" && q.s.tenants[q.s.tenant[n]] == q.r.Tenant)
+	return q.s.usable[n] > 0 && (q.s.tenant[n] == 0 || q.r.Tenant != "" && q.s.tenants[q.s.tenant[n]] == q.r.Tenant)
 }
 
 // possible refuses what could not be placed even in an empty cluster.
@@ -334,11 +344,11 @@ func (q *question) name(c *Candidate, parts []Part) {
 		}
 		if q.a.Shared > 0 { // the node in use that it leaves least of
 			for free := q.a.Shared; free < t.Nodes[d.First].GPUs && left > 0; free++ {
-				pick(func(n int32) bool { return s.used[n] > 0 && t.Nodes[n].GPUs-int32(s.used[n]) == free })
+				pick(func(n int32) bool { return (s.used[n] > 0 || !s.whole(t, n)) && s.left(n) == free })
 			}
 		}
-		pick(func(n int32) bool { return s.used[n] == 0 && s.probes[n] == 0 && t.Nodes[n].GPUs >= q.a.GPUsPerNode })
-		pick(func(n int32) bool { return s.used[n] == 0 && s.probes[n] > 0 && t.Nodes[n].GPUs >= q.a.GPUsPerNode })
+		pick(func(n int32) bool { return s.used[n] == 0 && s.probes[n] == 0 && s.whole(t, n) })
+		pick(func(n int32) bool { return s.used[n] == 0 && s.probes[n] > 0 && s.whole(t, n) })
 	}
 	slices.Sort(c.Nodes)
 	for job := range evicts {
@@ -398,7 +408,7 @@ func (q *question) counts() []Count {
 		switch d := q.s.Topology.Nodes[i].Domain; {
 		case q.v.closed != nil && q.v.closed[d]:
 			n[0]++
-		case !q.s.up[i]:
+		case q.s.usable[i] == 0:
 			n[1]++
 		case !q.allowed(k):
 			n[2]++

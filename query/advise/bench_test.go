@@ -29,7 +29,7 @@ func fleet(b *testing.B) *State {
 		i += width
 	}
 	for range n / 50 {
-		s.SetUp(rng.Int32N(n), false)
+		s.SetUsable(rng.Int32N(n), 0)
 	}
 	return s
 }

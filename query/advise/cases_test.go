@@ -200,7 +200,7 @@ func (sc *scene) snapshot(t *testing.T) *Snapshot {
 		}
 	}
 	for _, n := range sc.Down {
-		s.SetUp(node(n), false)
+		s.SetUsable(node(n), 0)
 	}
 	for n, tenant := range sc.Reserve {
 		s.Reserve(node(n), tenant)

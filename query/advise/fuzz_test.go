@@ -36,7 +36,8 @@ func FuzzAdvise(f *testing.F) {
 		for _, cand := range resp.Candidates {
 			for _, name := range cand.Nodes {
 				n, _ := snap.Topology.Node(name)
-				if !snap.Up(n) || int(snap.Used(n))+r.GPUs > 4 && snap.Used(n) > 0 {
+				left := int(snap.Usable(n) - snap.Used(n))
+				if left < min(4, r.GPUs) || r.GPUs >= 4 && snap.Used(n) > 0 {
 					t.Fatalf("%s: node %s is not free", data, name)
 				}
 			}

@@ -130,7 +130,7 @@ func (s *Snapshot) groups(domain int32, priority int64, r *roomScratch) []group 
 		r.stuck[g] = r.stuck[g] || !h.Probe && h.Priority > priority
 	}
 	for k, i := range r.owner {
-		if n := d.First + int32(k); i >= 0 && s.up[n] && s.tenant[n] == 0 && s.used[n] > 0 { // what only a probe is on is free
+		if n := d.First + int32(k); i >= 0 && s.whole(s.Topology, n) && s.tenant[n] == 0 && s.used[n] > 0 { // what only a probe is on is free
 			groups[r.root(i)].nodes++
 		}
 	}

@@ -59,13 +59,13 @@ type holdPart struct {
 
 // counts are the figures of a state, in slices indexed by node or by domain.
 type counts struct {
-	up       []bool  // per node: healthy and schedulable
+	usable   []uint8 // per node: healthy GPUs that may be scheduled
 	used     []uint8 // per node: GPUs held by real jobs
 	probes   []uint8 // per node: GPUs held by probe jobs
 	tenant   []int32 // per node: index of the tenant it is reserved for, 0 for none
 	freeAt   []int64 // per node: when it is wholly free: 0 now, Never
 	order    []int64 // freeAt, sorted within each domain
-	healthy  []int32 // per domain: nodes that are up
+	healthy  []int32 // per domain: whole nodes, all GPUs usable
 	free     []int32 // per domain: nodes wholly free, probe jobs not counting, reserved for nobody
 	probed   []int32 // per domain: of free, those that a probe job is on
 	held     []int32 // per domain: nodes that a real job has GPUs of
@@ -75,7 +75,7 @@ type counts struct {
 
 func (c *counts) clone() counts {
 	return counts{
-		up: slices.Clone(c.up), used: slices.Clone(c.used), probes: slices.Clone(c.probes), tenant: slices.Clone(c.tenant),
+		usable: slices.Clone(c.usable), used: slices.Clone(c.used), probes: slices.Clone(c.probes), tenant: slices.Clone(c.tenant),
 		freeAt: slices.Clone(c.freeAt), order: slices.Clone(c.order), healthy: slices.Clone(c.healthy), free: slices.Clone(c.free),
 		probed: slices.Clone(c.probed), held: slices.Clone(c.held), partial: slices.Clone(c.partial), reserved: slices.Clone(c.reserved),
 	}
@@ -112,14 +112,14 @@ func NewState(t *Topology) *State {
 	s := &State{
 		Topology: t, holds: map[string]*Hold{}, byDom: make([][]*Hold, d), tenants: []string{""},
 		counts: counts{
-			up: make([]bool, n), used: make([]uint8, n), probes: make([]uint8, n), tenant: make([]int32, n),
+			usable: make([]uint8, n), used: make([]uint8, n), probes: make([]uint8, n), tenant: make([]int32, n),
 			freeAt: make([]int64, n), order: make([]int64, n),
 			healthy: make([]int32, d), free: make([]int32, d), probed: make([]int32, d), held: make([]int32, d),
 			partial: make([]int32, d*maxGPUs),
 		},
 	}
-	for i := range s.up {
-		s.up[i] = true
+	for i, node := range t.Nodes {
+		s.usable[i] = uint8(node.GPUs)
 	}
 	for i := range t.Domains {
 		s.refresh(int32(i))
@@ -133,7 +133,7 @@ func (s *State) Hold(h *Hold) error {
 	slices.SortFunc(shares, func(a, b Share) int { return int(a.Node) - int(b.Node) })
 	h.parts = h.parts[:0]
 	for i, sh := range shares {
-		if sh.Node < 0 || int(sh.Node) >= len(s.up) || sh.GPUs < 1 || sh.GPUs > s.Topology.Nodes[sh.Node].GPUs {
+		if sh.Node < 0 || int(sh.Node) >= len(s.usable) || sh.GPUs < 1 || sh.GPUs > s.Topology.Nodes[sh.Node].GPUs {
 			return fmt.Errorf("holding attempt %q: %d GPUs on node %d: name a node of this generation and no more GPUs than it has",
 				h.Key, sh.GPUs, sh.Node)
 		}
@@ -175,9 +175,11 @@ func (s *State) Release(key string) bool {
 	return true
 }
 
-// SetUp says whether a node is healthy and schedulable. What runs on it goes on holding it.
-func (s *State) SetUp(node int32, up bool) {
-	s.up[node] = up
+// SetUsable says how many GPUs of a node are healthy and may be scheduled: 0 where the node is down or drained. What runs
+// on it goes on holding it. A node with fewer than its domain's nodes have is no whole node: only jobs smaller than one
+// may have what is left of it.
+func (s *State) SetUsable(node, gpus int32) {
+	s.usable[node] = uint8(min(max(0, gpus), s.Topology.Nodes[node].GPUs))
 	s.refresh(s.Topology.Nodes[node].Domain)
 }
 
@@ -232,19 +234,22 @@ func (s *State) refresh(domain int32) {
 		if s.used[n] > 0 {
 			held++
 		}
-		if s.up[n] {
+		whole := s.whole(s.Topology, n)
+		if whole {
 			healthy++
 		}
-		switch {
-		case !s.up[n] || s.tenant[n] != 0:
+		if !whole || s.tenant[n] != 0 {
 			s.freeAt[n] = Never
-		case s.used[n] == 0:
+		}
+		switch {
+		case s.tenant[n] != 0:
+		case whole && s.used[n] == 0:
 			free++
 			if s.probes[n] > 0 {
 				probed++
 			}
 		default:
-			if left := s.Topology.Nodes[n].GPUs - int32(s.used[n]); left > 0 {
+			if left := s.left(n); left > 0 {
 				partial[left]++
 			}
 		}
@@ -253,6 +258,11 @@ func (s *State) refresh(domain int32) {
 	order := s.order[first:last]
 	copy(order, s.freeAt[first:last])
 	slices.Sort(order)
+}
+
+// whole reports whether all GPUs that nodes of the domain have are usable.
+func (c *counts) whole(t *Topology, node int32) bool {
+	return int32(c.usable[node]) == t.Domains[t.Nodes[node].Domain].GPUsPerNode
 }
 
 // Publish makes the state as it is now the current snapshot. It copies some 30 bytes a node, so a writer publishes after
@@ -282,8 +292,11 @@ func (s *Snapshot) View() View { return view(s.Topology, &s.counts) }
 // Used is how many GPUs of a node real jobs hold.
 func (c *counts) Used(node int32) int32 { return int32(c.used[node]) }
 
-// Up reports whether a node is healthy and schedulable.
-func (c *counts) Up(node int32) bool { return c.up[node] }
+// Usable is how many GPUs of a node are healthy and may be scheduled.
+func (c *counts) Usable(node int32) int32 { return int32(c.usable[node]) }
+
+// left is how many usable GPUs of a node no real job holds.
+func (c *counts) left(node int32) int32 { return int32(c.usable[node]) - int32(c.used[node]) }
 
 // FreeAt is when a node is wholly free by the end estimates: 0 for now, Never where nobody can say.
 func (c *counts) FreeAt(node int32) int64 { return c.freeAt[node] }

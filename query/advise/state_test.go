@@ -26,13 +26,14 @@ func recount(s *State) (free, healthy, held, probed []int32) {
 				}
 			}
 		}
-		if s.up[n] {
+		whole := int32(s.usable[n]) == node.GPUs
+		if whole {
 			healthy[node.Domain]++
 		}
 		if used > 0 {
 			held[node.Domain]++
 		}
-		if s.up[n] && used == 0 && s.tenant[n] == 0 {
+		if whole && used == 0 && s.tenant[n] == 0 {
 			free[node.Domain]++
 			if probe > 0 {
 				probed[node.Domain]++
@@ -71,7 +72,7 @@ func TestStateCountsWhatHoldsSay(t *testing.T) {
 				s.Release(busy[rng.IntN(len(busy))])
 			}
 		case 3:
-			s.SetUp(rng.Int32N(nodes), rng.IntN(3) > 0)
+			s.SetUsable(rng.Int32N(nodes), [...]int32{0, 2, 4, 9}[rng.IntN(4)])
 		case 4:
 			s.Reserve(rng.Int32N(nodes), [...]string{"", "", "team-a"}[rng.IntN(3)])
 		}

@@ -60,7 +60,7 @@ func random(t testing.TB, rng *rand.Rand, domains int) *State {
 		i += width
 	}
 	for range n / 30 {
-		s.SetUp(rng.Int32N(int32(n)), false)
+		s.SetUsable(rng.Int32N(int32(n)), [...]int32{0, 0, 3}[rng.IntN(3)])
 	}
 	return s
 }

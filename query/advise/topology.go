@@ -26,6 +26,8 @@ type Topology struct {
 	nodes  map[string]int32
 	ids    map[string][]int32
 	model  string // the one GPU model, if there is only one
+	// uniform: the nodes of all domains have the same number of GPUs.
+	uniform bool
 }
 
 // Domain is a set of nodes whose GPUs reach each other over NVLink. Where a fabric is cut into partitions, each partition
@@ -104,6 +106,10 @@ func NewTopology(generation uint64, levels []string, specs []NodeSpec) (*Topolog
 	}
 	for i := range levels {
 		t.group(i)
+	}
+	t.uniform = true
+	for _, d := range t.Domains {
+		t.uniform = t.uniform && int(d.GPUsPerNode) == t.GPUsPerNode
 	}
 	for i, d := range t.Domains {
 		if i == 0 {

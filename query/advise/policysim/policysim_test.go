@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/xml"
 	"flag"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -18,7 +19,7 @@ import (
 	"github.com/spillway-io/spillway/query/advise"
 )
 
-var full = flag.Bool("full", false, "run all policies and loads of the goals and print the table")
+var full = flag.Bool("full", false, "run the long comparisons that the README quotes, and print them")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -341,6 +342,56 @@ func TestGoals(t *testing.T) {
 	}
 	if *full {
 		if err := WriteTable(os.Stdout, all, "slurm-block"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tuning are the seeds that bounds were chosen on.
+var tuning = []uint64{1, 2, 3, 4, 5, 6, 7, 8}
+
+// TestTradeOff prints what more patience buys.
+func TestTradeOff(t *testing.T) {
+	if !*full {
+		t.Skip("prints a table of the README: run it with -full")
+	}
+	c := DefaultConfig()
+	rs, err := Run(context.Background(), c, TradeOff(&c), tuning)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteTable(os.Stdout, rs, "slurm-block"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSensitivity prints how the comparison with Slurm block depends on what is assumed.
+func TestSensitivity(t *testing.T) {
+	if !*full {
+		t.Skip("prints a table of the README: run it with -full")
+	}
+	for _, v := range []struct {
+		name string
+		edit func(*Config)
+	}{
+		{"as assumed", func(*Config) {}},
+		{"in-domain links twice as fast as told", func(c *Config) { c.Truth = advise.Links{Domain: 1800, Cluster: 50} }},
+		{"network a quarter as fast as told", func(c *Config) { c.Truth = advise.Links{Domain: 900, Cluster: 12.5} }},
+		{"NICs of 100 GB/s", func(c *Config) { c.Links.Cluster = 100 }},
+		{"perfect end estimates", func(c *Config) { c.EstimateError = 0 }},
+		{"poor end estimates, sigma 1.5", func(c *Config) { c.EstimateError = 1.5 }},
+		{"no node failures", func(c *Config) { c.MTBF = 0 }},
+		{"no urgent jobs", func(c *Config) { c.Urgent = 0 }},
+		{"twice the racks", func(c *Config) { c.Racks, c.Jobs = 32, 8000 }},
+	} {
+		c := DefaultConfig()
+		v.edit(&c)
+		rs, err := Run(context.Background(), c, Policies(&c)[4:], tuning)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(v.name)
+		if err := WriteTable(os.Stdout, rs, "slurm-block"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,6 +3,7 @@ package policysim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 )
@@ -46,5 +47,8 @@ func Run(ctx context.Context, c Config, policies []Policy, seeds []uint64) ([]Re
 		})
 	}
 	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("simulating: %w", err)
+	}
 	return results, errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package policysim
 
 import (
 	"container/heap"
+	"fmt"
 	"slices"
 
 	"github.com/spillway-io/spillway/query/advise"
@@ -26,6 +27,7 @@ type run struct {
 	used   float64 // GPU-seconds held within the window
 	out    Result
 	keys   map[string]*job
+	err    error
 }
 
 // job is a Job and what became of it.
@@ -88,12 +90,12 @@ func simulate(c *Config, policy Policy, jobs []Job, fails []failure) (Result, er
 			case failed:
 				r.fail(e.node)
 			case repaired:
-				r.state.SetUp(e.node, true)
+				r.state.SetUsable(e.node, int32(r.c.GPUsPerNode))
 			}
 		}
 		r.pass()
-		if len(r.queue) > 0 && r.busy == 0 && len(r.events) == 0 {
-			break // what is left never fits
+		if r.err != nil {
+			return Result{}, r.err
 		}
 	}
 	r.out.summarise(c, r.jobs, r.used/(float64(r.to-r.from)*c.capacity()))
@@ -282,7 +284,7 @@ func (r *run) note(j *job) {
 // run holds the job's nodes and sets its end that many seconds from now.
 func (r *run) run(j *job, seconds int64) {
 	if err := r.state.Hold(j.hold); err != nil {
-		panic(err) // the plan named nodes of this topology
+		r.err = fmt.Errorf("starting job %s under %s at %d s: %w", j.ID, r.policy.Name, r.now, err)
 	}
 	j.version++
 	r.push(event{at: r.now + max(1, seconds), kind: ended, job: j, version: j.version})
@@ -295,7 +297,7 @@ func (r *run) nodes(shares []advise.Share, j *job, part advise.Part) []advise.Sh
 		best, most := int32(-1), int32(-1)
 		for n := d.First; n < d.First+d.Count; n++ {
 			used := r.state.Used(n)
-			if r.state.Up(n) && used+j.GPUs <= d.GPUsPerNode && used > most {
+			if used+j.GPUs <= r.state.Usable(n) && used > most {
 				best, most = n, used
 			}
 		}
@@ -330,7 +332,7 @@ func (r *run) finish(j *job) {
 // fail takes a node down. Each job on it loses what it has not saved; it goes on with another free node of the same
 // domain where there is one, and else waits in the queue again, in its old place.
 func (r *run) fail(node int32) {
-	r.state.SetUp(node, false)
+	r.state.SetUsable(node, 0)
 	domain := r.state.Topology.Nodes[node].Domain
 	for _, h := range slices.Clone(r.state.Holders(domain)) {
 		at := slices.IndexFunc(h.Nodes, func(s advise.Share) bool { return s.Node == node })
