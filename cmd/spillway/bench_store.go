@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
+	"github.com/spillway-io/spillway/internal/progress"
 	"github.com/spillway-io/spillway/query/read"
 )
 
@@ -21,8 +23,11 @@ func benchBackfill(ctx context.Context, b *benchRun) error {
 	records := simulate.Hardware(1, bigFleet, from)
 	start := time.Now()
 	sent := 0
+	bar := progress.New(progress.Options{Out: os.Stderr, What: "load", Total: int64(2 * b.attempts), Noun: "records"})
+	defer bar.Done()
 	send := func() error {
 		err := f.producer.Emit(ctx, records...)
+		bar.Add(int64(len(records)))
 		sent += len(records)
 		records = records[:0]
 		return err

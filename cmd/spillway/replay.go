@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/slurm"
 	"github.com/spillway-io/spillway/ingest/collect/topology"
+	"github.com/spillway-io/spillway/internal/progress"
 	"github.com/spillway-io/spillway/query/read"
 	"github.com/spillway-io/spillway/schemas/event"
 )
@@ -61,7 +62,7 @@ func replayCommand() *cobra.Command {
 			return err
 		}
 		defer f.close()
-		outcomes, err := replay(cmd.Context(), f, records)
+		outcomes, err := replay(cmd.Context(), f, records, cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}
@@ -136,17 +137,23 @@ func onlyCluster(records []event.Record) (string, error) {
 }
 
 // replay sends the records through the running flow and waits until all are judged.
-func replay(ctx context.Context, f *flow, records gathered) ([]read.Outcome, error) {
+func replay(ctx context.Context, f *flow, records gathered, stderr io.Writer) ([]read.Outcome, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- f.run(ctx) }()
 	var emit collect.Emitter = f.producer
 	const chunk = 1000
+	// A recording of a few jobs is judged before a bar could be read.
+	bar := progress.New(progress.Options{
+		Out: stderr, What: "replay", Total: int64(len(records)), Noun: "records", Quiet: len(records) < 20*chunk,
+	})
+	defer bar.Done()
 	for i := 0; i < len(records); i += chunk {
 		if err := emit.Emit(ctx, records[i:min(i+chunk, len(records))]...); err != nil {
 			return nil, err
 		}
+		bar.Add(int64(min(chunk, len(records)-i)))
 	}
 	if err := f.judged(ctx, len(records), ended); err != nil {
 		return nil, err
@@ -157,7 +164,7 @@ func replay(ctx context.Context, f *flow, records gathered) ([]read.Outcome, err
 }
 
 // errRefused says that records broke the contract: all others are judged.
-var errRefused = errors.New("records could not be used")
+var errRefused = errors.New("records could not be used: the collector that read them broke the contract, please report it")
 
 // judged waits until as many records as were sent are loaded, or dead, and no pass is behind.
 func (f *flow) judged(ctx context.Context, sent int, ended <-chan error) error {
@@ -166,7 +173,7 @@ func (f *flow) judged(ctx context.Context, sent int, ended <-chan error) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-ended:
-			return errors.Join(errors.New("the flow ended before everything was judged"), err)
+			return errors.Join(errors.New("the flow ended before everything was judged: the lines above say why"), err)
 		case <-time.After(50 * time.Millisecond):
 		}
 		status, err := f.reader.Status(ctx)

@@ -94,7 +94,7 @@ type foldedJob struct {
 	clamped    map[string]int // times moved, by reason
 }
 
-// foldJob folds all records of one job (D1 to D3). The result depends on what the records say, not on the order in
+// foldJob folds all records of one job. The result depends on what the records say, not on the order in
 // which they came nor on how often.
 func foldJob(records []record) foldedJob {
 	slices.SortFunc(records, compareRecords)
@@ -159,7 +159,7 @@ func (r *jobRun) alike(other *jobRun) bool {
 	return intersects(r.starts, other.starts)
 }
 
-// runsOf groups the records of a job into its runs, earliest first (D1). Records with a run id belong together by it;
+// runsOf groups the records of a job into its runs, earliest first. Records with a run id belong together by it;
 // those without join by restart, then by start. The components of a heterogeneous job each have a run id of their own, so
 // there it says nothing.
 func runsOf(records []record) []*jobRun {
@@ -307,7 +307,7 @@ func (r *jobRun) refuted(v *record) bool {
 	return slices.ContainsFunc(r.records, func(o record) bool { return o.source == v.source && o.holding() && o.revision > v.revision })
 }
 
-// final is the record that says how the run ended, nil while nothing says that it did (D2). One that knows how beats one
+// final is the record that says how the run ended, nil while nothing says that it did. One that knows how beats one
 // that only lost sight of it.
 func (r *jobRun) final() *record {
 	if t := last(r.records, func(o *record) bool { return o.ended() && !o.vanished() }); t != nil {

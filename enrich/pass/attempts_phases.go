@@ -20,7 +20,7 @@ type listing struct {
 	nodes []string
 }
 
-// placements gives what a run held, phase by phase (D3), and completes the attempt's GPUs from its nodes where no record
+// placements gives what a run held, phase by phase, and completes the attempt's GPUs from its nodes where no record
 // has the total.
 func (r *jobRun) placements(a *attemptRow, clamped map[string]int) []placementRow {
 	if a.start == 0 {

@@ -323,7 +323,7 @@ func (s *store) compareCapacity(seed uint64, cluster string, f fleet, sizes []ui
 // compareNow holds the statement for readers against the oracle.
 func (s *store) compareNow(seed uint64, cluster string, f fleet, t int64) {
 	s.t.Helper()
-	text, err := os.ReadFile("sql/capacity_now.sql")
+	text, err := os.ReadFile("testdata/capacity_now.sql")
 	if err != nil {
 		s.t.Fatal(err)
 	}

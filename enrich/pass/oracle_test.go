@@ -226,7 +226,7 @@ func (w *world) verdictOf(j worldJob) string {
 	if end == 0 {
 		end = forever
 	}
-	home := map[string]worldHome{} // D4
+	home := map[string]worldHome{}
 	for _, n := range j.nodes {
 		home[n] = w.homeAt(n, j.start)
 		for _, x := range w.homes[n] {
@@ -296,7 +296,7 @@ func (w *world) verdictOf(j worldJob) string {
 			fewest = i + 1
 		}
 	}
-	minimum := -1 // D6; -1 = cannot say
+	minimum := -1 // -1 = cannot say
 	switch {
 	case unknown == 0 && used == 1:
 		minimum = 1
@@ -307,7 +307,7 @@ func (w *world) verdictOf(j worldJob) string {
 		minimum = fewest
 	}
 
-	// D7
+	// The rule.
 	asked := j.segment > 0 && len(j.nodes) >= int(j.segment) && len(j.nodes)%int(j.segment) == 0 && int(j.segment) <= largest
 	kept := asked && unknown == 0
 	for _, s := range shape {
@@ -342,7 +342,7 @@ func (w *world) verdictOf(j worldJob) string {
 	if level != "" {
 		met = append(met, level)
 	}
-	// D8: what others held when it began, floor by node.
+	// What others held when it began, floor by node.
 	held := func(n string, late bool) (mine, others int) {
 		for _, o := range w.jobs {
 			oEnd := o.end

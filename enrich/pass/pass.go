@@ -19,7 +19,7 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
-// openEnd is the end of what has not ended (decision D11).
+// openEnd is the end of what has not ended.
 var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Config tunes the passes.

@@ -148,7 +148,7 @@ func BenchmarkCapacity(b *testing.B) {
 				s.capacity("c", now, forever)
 			}
 		})
-		text, err := os.ReadFile("sql/capacity_now.sql")
+		text, err := os.ReadFile("testdata/capacity_now.sql")
 		if err != nil {
 			b.Fatal(err)
 		}

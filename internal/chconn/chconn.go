@@ -45,7 +45,7 @@ func Open(o Options) (driver.Conn, error) {
 			return nil, fmt.Errorf("open clickhouse: address %q: want host:port (native protocol, usually 9000): %w", a, err)
 		}
 	}
-	// Batches are built here and deduplicated by their token, so the server must not gather them a second time: newer
+	// Batches are built here and each is to become one part, so the server must not gather them a second time: newer
 	// servers default to asynchronous inserts, hence the explicit 0.
 	settings := clickhouse.Settings{"async_insert": 0}
 	for k, v := range o.Settings {

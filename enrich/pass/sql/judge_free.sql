@@ -1,4 +1,4 @@
--- Free capacity of all domains when each disputed placement began (D8). free = usable and not held by others; later =
+-- Free capacity of all domains when each disputed placement began. free = usable and not held by others; later =
 -- the same once those due to end within the window are gone.
 INSERT INTO pass_free_{{.}}
 WITH

@@ -1,5 +1,5 @@
 -- What each node was and held over [first, last], as a function of time: at ats[i] it became homes[i], usable[i], held[i],
--- due[i] (D8). held is what real jobs hold; probe jobs are not counted, since any real job may evict them. due is what of
+-- due[i]. held is what real jobs hold; probe jobs are not counted, since any real job may evict them. due is what of
 -- it lasts longer than the window by the estimates of the jobs.
 INSERT INTO pass_holdings_{{.}}
 WITH

@@ -1,4 +1,4 @@
-    -- Membership as of a placement's start (D4), one row a node of a placement: what holds at its start; where that is
+    -- Membership as of a placement's start, one row a node of a placement: what holds at its start; where that is
     -- unknown, what is first known while it runs (a fabric registers seconds after boot; hardware does not move).
     said AS
     (

@@ -1,4 +1,4 @@
--- How many usable GPUs each domain has (D6), for each stretch of [first, last] in which that stays the same.
+-- How many usable GPUs each domain has, for each stretch of [first, last] in which that stays the same.
 INSERT INTO pass_sizes_{{.}}
 WITH
 {{template "judge_capacity_view.sql" .}},

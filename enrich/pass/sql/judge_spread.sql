@@ -1,4 +1,4 @@
--- Over which domains each placement of pass_placed is spread (D4, D5), and what the domains could have held then (D6).
+-- Over which domains each placement of pass_placed is spread, and what the domains could have held then.
 INSERT INTO pass_spread_{{.}}
 WITH
 {{template "judge_membership_as_of.sql" .}},

@@ -26,7 +26,7 @@ WITH
     (
         SELECT
             *,
-            -- Outcome (D7), the first that holds.
+            -- Outcome, the first that holds.
             multiIf(
                 unknown_nodes > 0 AND NOT (NOT segment_asked AND ifNull(used > fewest, 0)), 'unknown',
                 unknown_nodes > 0, 'spill',
@@ -36,7 +36,7 @@ WITH
                 segment_met, 'minimal_spread',
                 broken OR used > fewest, 'spill',
                 'minimal_spread') AS outcome,
-            -- Cause of a spill (D8), the first that holds.
+            -- Cause of a spill, the first that holds.
             multiIf(
                 outcome != 'spill' OR unknown_nodes > 0 OR empty(free_first), '',
                 free_in_fewest >= gpus, 'policy',
