@@ -22,23 +22,6 @@ func (v *View) FreeBy(domain int, now, at int64) int32 {
 	return n
 }
 
-// later fills the plan's room with what is free at a time and returns the view of it. A domain that is closed to the asker
-// now, because of its model, its partition or a tenant, stays closed.
-func (v *View) later(p *Plan, now, at int64) View {
-	then := *v
-	if len(p.future) < len(v.Free) {
-		p.future = make([]int32, len(v.Free))
-	}
-	then.Free = p.future[:len(v.Free)]
-	for d := range v.Free {
-		then.Free[d] = 0
-		if v.closed == nil || !v.closed[d] {
-			then.Free[d] = max(v.FreeBy(d, now, at)-v.withheld(d), v.Free[d])
-		}
-	}
-	return then
-}
-
 // withheld is how many free nodes of a domain this asker may not take.
 func (v *View) withheld(d int) int32 {
 	if v.barred == nil {
@@ -53,11 +36,13 @@ func (v *View) withheld(d int) int32 {
 // that can need more domains when more is free (first-fit and least-free under MaxDomains) gets a start, if one at all,
 // but not always the first.
 func Earliest(s Strategy, v *View, a *Ask, now int64, p *Plan) (at int64, ok bool) {
-	ask := *a
+	ask, h := *a, horizon{now: now}
+	h.open(v)
 	try := func(at int64) bool {
-		then := v.later(p, now, at)
+		then := h.view(v, at)
 		ask.Waited = a.Waited + at - now
 		s.Place(&then, &ask, p)
+		h.learn(p.Outcome == Placed)
 		return p.Outcome == Placed
 	}
 	last := now + OverdueGrace
@@ -82,4 +67,70 @@ func Earliest(s Strategy, v *View, a *Ask, now int64, p *Plan) (at int64, ok boo
 	}
 	try(hi)
 	return hi, true
+}
+
+// horizon is what is free at times between two that close in on each other. Each domain's count of ends is only looked for
+// between those of the two, so the whole search reads each end about once.
+type horizon struct {
+	now     int64
+	at      []int32 // per domain: ends up to the time last asked
+	low     []int32 // up to the latest time that was too early
+	high    []int32 // up to the earliest time that was not
+	overdue []int32 // ends that should have been before now
+	free    []int32
+}
+
+func (h *horizon) open(v *View) {
+	n := len(v.Free)
+	room := make([]int32, 5*n)
+	h.at, h.low, h.high, h.overdue, h.free = room[:n], room[n:2*n], room[2*n:3*n], room[3*n:4*n], room[4*n:]
+	for d := range v.Free {
+		dom := &v.Topology.Domains[d]
+		h.high[d] = dom.Count
+		for _, t := range v.order[dom.First : dom.First+dom.Count] {
+			if t > h.now {
+				break
+			}
+			if t > 0 {
+				h.overdue[d]++
+			}
+		}
+	}
+}
+
+// view is what is free at a time. A domain that is closed to the asker now, because of its model, its partition or a
+// tenant, stays closed.
+func (h *horizon) view(v *View, at int64) View {
+	for d := range v.Free {
+		order := v.order[v.Topology.Domains[d].First:]
+		i, end := h.low[d], h.high[d]
+		for i < end && order[i] <= at {
+			i++
+		}
+		h.at[d] = i
+		if at < h.now+OverdueGrace {
+			i -= h.overdue[d]
+		}
+		h.free[d] = max(i, v.Free[d])
+	}
+	if v.closed != nil {
+		for d := range v.Free {
+			h.free[d] = max(h.free[d]-v.barred[d], v.Free[d])
+			if v.closed[d] {
+				h.free[d] = 0
+			}
+		}
+	}
+	then := *v
+	then.Free = h.free
+	return then
+}
+
+// learn narrows the search after the time last asked was late enough, or was not.
+func (h *horizon) learn(enough bool) {
+	if enough {
+		h.high, h.at = h.at, h.high
+	} else {
+		h.low, h.at = h.at, h.low
+	}
 }

@@ -70,7 +70,11 @@ func TestEarliestIsTheFirstSecond(t *testing.T) {
 				if end < now || end == Never || found && end >= want {
 					continue
 				}
-				then := v.later(&p, now, end)
+				then := v
+				then.Free = make([]int32, len(v.Free))
+				for d := range v.Free {
+					then.Free[d] = v.FreeBy(d, now, end)
+				}
 				if s.Place(&then, &a, &p); p.Outcome == Placed {
 					want, found = end, true
 				}

@@ -106,7 +106,6 @@ type Plan struct {
 	spread []int32
 	taken  []bool
 	groups []int32
-	future []int32
 }
 
 func (p *Plan) reset(domains int) {
@@ -248,22 +247,39 @@ func (p *Plan) balanced(a *Ask, m int) {
 		left -= n
 	}
 	slices.Sort(shares)
-	// The tightest domain for each share, largest share first: walk sorted from its roomy end down to the last domain
-	// that still holds the share.
+	// The tightest domain for each share, the largest share first; of equals the first.
 	for i := m - 1; i >= 0; i-- {
-		at := len(p.sorted) - 1
-		for at > 0 && (p.taken[p.sorted[at]] || p.units[p.sorted[at]] < shares[i]) {
-			at--
+		end := p.below(shares[i]) // domains before end hold the share
+		for {
+			room := p.units[p.sorted[end-1]]
+			at := p.below(room + 1) // the first with just this room
+			for at < end && p.taken[p.sorted[at]] {
+				at++
+			}
+			if at < end {
+				p.taken[p.sorted[at]] = true
+				p.add(a, p.sorted[at], shares[i])
+				break
+			}
+			end = p.below(room + 1)
 		}
-		for at > 0 && p.units[p.sorted[at-1]] == p.units[p.sorted[at]] && !p.taken[p.sorted[at-1]] {
-			at-- // the first of equals
-		}
-		p.taken[p.sorted[at]] = true
-		p.add(a, p.sorted[at], shares[i])
 	}
 	for _, part := range p.Parts {
 		p.taken[part.Domain] = false
 	}
+}
+
+// below is the place in sorted of the first domain with fewer units than that.
+func (p *Plan) below(units int32) int {
+	lo, hi := 0, len(p.sorted)
+	for lo < hi {
+		if mid := (lo + hi) / 2; p.units[p.sorted[mid]] >= units {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
 }
 
 // shape is the smallest part in GPUs, and the sum.
