@@ -252,12 +252,12 @@ func (q *question) candidate(at int64, basis string) *Candidate {
 		d := &t.Domains[part.Domain]
 		free := q.v.Free[part.Domain]
 		if at > q.now {
-			free = max(q.v.FreeBy(int(part.Domain), q.now, at), free)
+			free = max(q.v.FreeBy(int(part.Domain), q.now, at)-q.v.withheld(int(part.Domain)), free)
 		}
 		c.Domains = append(c.Domains, DomainShare{ID: d.ID, Partition: d.Partition, Nodes: part.Nodes, SparesLeft: max(0, free-part.Nodes)})
 	}
-	split := q.predict(parts)
-	c.Predicted = Prediction{Basis: q.c.Links.Basis(t, parts, q.a.Traffic), LinkRatio: round(q.c.Links.LinkRatio(t, parts), 2)}
+	split := q.c.Links.predictAsk(&q.v, &q.a, parts)
+	c.Predicted = Prediction{Basis: q.c.Links.Basis(t, parts, &q.a), LinkRatio: round(q.c.Links.LinkRatio(t, parts), 2)}
 	if split.Known {
 		c.Predicted.Slowdown = &[2]float64{round(split.Low, 3), round(split.High, 3)}
 		if q.a.Duration > 0 {
@@ -312,13 +312,6 @@ func slots(free []int32, size int32) int32 {
 		sum += n / size
 	}
 	return sum
-}
-
-func (q *question) predict(parts []Part) Interval {
-	if q.a.Shared > 0 {
-		return exact()
-	}
-	return q.c.Links.Predict(q.s.Topology, parts, q.a.GPUsPerNode, q.v.ideal(&q.a), q.a.Traffic)
 }
 
 // name picks the nodes: those without a probe job first, then by name.

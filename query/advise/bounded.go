@@ -46,7 +46,7 @@ func (b Bounded) Place(v *View, a *Ask, p *Plan) {
 	}
 	// More domains than the fewest would not help: the smallest share, which is what the prediction rests on, only shrinks.
 	p.balanced(a, fewest)
-	p.Split = b.Links.Predict(v.Topology, p.Parts, a.GPUsPerNode, v.ideal(a), a.Traffic)
+	p.Split = b.Links.predictAsk(v, a, p.Parts)
 	if b.accepts(a, p.Split.worst()) {
 		p.Outcome = Placed
 	} else {
@@ -68,17 +68,4 @@ func (b Bounded) accepts(a *Ask, slowdown float64) bool {
 		bound = min(bound, b.Patience*loss*float64(a.Duration))
 	}
 	return float64(a.Waited) >= bound
-}
-
-// ideal is the smallest part, in GPUs, of the best shape the ask could have in an empty cluster: all of it where a domain
-// is large enough, and an even share of the fewest largest domains where none is.
-func (v *View) ideal(a *Ask) int32 {
-	size := int32(1)
-	for i := range v.Topology.Domains {
-		size = max(size, a.within(v.Topology.Domains[i].Count))
-	}
-	u := a.unit()
-	size = max(1, size/u)
-	m := (a.needs() + size - 1) / size
-	return a.needs() / m * u * a.GPUsPerNode
 }

@@ -119,11 +119,36 @@ func (l Links) Predict(t *Topology, parts []Part, gpusPerNode, ideal int32, traf
 	return Interval{Low: min(low, high), High: high, Known: true}
 }
 
+// predictAsk predicts for an ask. Where the ask names segments and each is whole, the job was built to let only the traffic
+// between segments cross, which is taken to be overlapped: nothing is lost. A job smaller than a node loses nothing.
+func (l Links) predictAsk(v *View, a *Ask, parts []Part) Interval {
+	if a.Shared > 0 || a.Segment > 0 {
+		return exact()
+	}
+	return l.Predict(v.Topology, parts, a.GPUsPerNode, v.ideal(a), a.Traffic)
+}
+
+// ideal is the smallest part, in GPUs, of the best shape the ask could have in an empty cluster: all of it where a domain
+// is large enough, and an even share of the fewest largest domains where none is.
+func (v *View) ideal(a *Ask) int32 {
+	size := int32(1)
+	for i := range v.Topology.Domains {
+		size = max(size, a.within(v.Topology.Domains[i].Count))
+	}
+	u := a.unit()
+	size = max(1, size/u)
+	m := (a.needs() + size - 1) / size
+	return a.needs() / m * u * a.GPUsPerNode
+}
+
 // Basis says in words what Predict rests on, for the answer.
-func (l Links) Basis(t *Topology, parts []Part, traffic Traffic) string {
+func (l Links) Basis(t *Topology, parts []Part, a *Ask) string {
+	traffic := a.Traffic
 	switch {
 	case len(parts) <= 1:
 		return "one domain"
+	case a.Segment > 0:
+		return "aligned: every segment is inside one domain"
 	case traffic.Pattern == PatternNone || traffic.Rate <= 0 && traffic.Share == 0:
 		return "the class does not depend on the fabric"
 	case traffic.Rate <= 0 && traffic.Share < 0:
