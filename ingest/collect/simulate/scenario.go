@@ -217,7 +217,7 @@ func (w *writer) record(r run, state event.State, seen time.Duration) *event.Pla
 		p.Placements = append(p.Placements, n)
 		total += uint32(h.gpus)
 	}
-	p.Gpus, p.RequestedGpus, p.RequestedNodes = ptr(total), ptr(total), ptr(uint32(len(r.holds)))
+	p.Gpus, p.RequestedGpus = ptr(total), ptr(total) // no node count asked: GPUs alone say how few domains do
 	if r.set != nil {
 		r.set(p)
 	}
