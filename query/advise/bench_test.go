@@ -34,27 +34,42 @@ func fleet(b *testing.B) *State {
 	return s
 }
 
-// timed runs the operation and reports the median and the 99th percentile of its time.
+// questions is how many different questions a benchmark asks in turn.
+const questions = 256
+
+// timed runs the operation and reports the median and the 99th percentile of its time; and the 99th percentile over the
+// questions of each one's quickest time, which other work on the machine does not lengthen.
 func timed(b *testing.B, op func(i int)) {
 	b.Helper()
 	b.ReportAllocs()
 	took := make([]time.Duration, 0, 1<<16)
+	best := make([]time.Duration, 0, questions)
 	i := 0
 	for b.Loop() {
 		start := time.Now()
 		op(i)
+		t := time.Since(start)
+		if k := i % questions; k == len(best) {
+			best = append(best, t)
+		} else {
+			best[k] = min(best[k], t)
+		}
 		if i++; len(took) < cap(took) {
-			took = append(took, time.Since(start))
+			took = append(took, t)
 		}
 	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1000, "p50-us")
-	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1000, "p99-us")
+	percentile := func(of []time.Duration, percent int) float64 {
+		slices.Sort(of)
+		return float64(of[len(of)*percent/100].Nanoseconds()) / 1000
+	}
+	b.ReportMetric(percentile(took, 50), "p50-us")
+	b.ReportMetric(percentile(took, 99), "p99-us")
+	b.ReportMetric(percentile(best, 99), "p99-quickest-us")
 }
 
 func benchAsks() []Ask {
 	rng := rand.New(rand.NewPCG(73, 74))
-	asks := make([]Ask, 256)
+	asks := make([]Ask, questions)
 	for i := range asks {
 		asks[i] = Ask{GPUsPerNode: 4, Mode: Preferred, Spares: 2, MaxWait: -1, Duration: 7200, Traffic: Traffic{Pattern: AllToAll, Share: 0.1}}
 		asks[i].Nodes = [...]int32{1, 2, 4, 8, 12, 16, 16, 32, 64, 128}[rng.IntN(10)]
