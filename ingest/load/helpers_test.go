@@ -2,15 +2,23 @@ package load
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"io"
 	"net"
+	"os"
+	"os/exec"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-io/spillway/ingest/kafka"
+	"github.com/spillway-io/spillway/internal/chconn"
+	"github.com/spillway-io/spillway/internal/engine"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -42,6 +50,7 @@ func metric(t testing.TB, reg *prometheus.Registry, name string) float64 {
 type limits struct {
 	up, down int    // bytes to and from the server; what reaches the limit upwards is delivered, then both sides are cut
 	freezeAt string // once this was sent to the server nothing more is, until thaw
+	mute     string // once this query and its data were sent, the server's next word is swallowed and both sides are cut
 }
 
 // proxy stands between a loader and its server.
@@ -98,18 +107,42 @@ func (p *proxy) serve(client net.Conn) {
 		client.Close()
 		server.Close()
 	})
+	// The server says what columns it expects between the query and its data.
+	const query, columns, data = 1, 2, 3
+	var sent atomic.Int32
+	up := func(b []byte) bool {
+		if l.mute != "" && bytes.Contains(b, []byte(l.mute)) {
+			sent.Store(query)
+		} else if sent.Load() == columns {
+			sent.Store(data)
+		}
+		return true
+	}
+	down := func([]byte) bool {
+		switch sent.Load() {
+		case query:
+			sent.Store(columns)
+		case data:
+			p.cuts.Add(1)
+			return false
+		}
+		return true
+	}
 	var pair sync.WaitGroup
-	pair.Go(func() { p.copy(server, client, l.up, l.freezeAt, cut) })
-	pair.Go(func() { p.copy(client, server, l.down, "", cut) })
+	pair.Go(func() { p.copy(server, client, l.up, l.freezeAt, up, cut) })
+	pair.Go(func() { p.copy(client, server, l.down, "", down, cut) })
 	pair.Wait()
 }
 
-func (p *proxy) copy(to io.Writer, from io.Reader, limit int, freezeAt string, cut func()) {
+func (p *proxy) copy(to io.Writer, from io.Reader, limit int, freezeAt string, pass func([]byte) bool, cut func()) {
 	defer cut()
 	buf := make([]byte, 4096)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
+			if !pass(buf[:n]) {
+				return
+			}
 			if _, werr := to.Write(buf[:n]); werr != nil {
 				return
 			}
@@ -155,4 +188,58 @@ func encode(t testing.TB, r event.Record) []byte {
 		t.Fatal(err)
 	}
 	return value
+}
+
+// childVariable makes this test binary a loader; it holds a child as JSON.
+const childVariable = "SPILLWAY_TEST_LOADER"
+
+type child struct {
+	Group      string
+	Brokers    []string
+	ClickHouse chconn.Options
+}
+
+// startChild runs a loader in a process of its own until it is killed.
+func startChild(t testing.TB, c child) (kill func()) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), childVariable+"="+string(text))
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	t.Cleanup(kill)
+	return kill
+}
+
+// runChild never returns by itself; should its parent die, it has nobody to load for and ends after a while.
+func runChild(text string) {
+	var c child
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		panic(err)
+	}
+	k := engine.Kafka{Brokers: c.Brokers}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	p := kafka.NewProducer(k, kafka.Deps{Log: quiet})
+	defer p.Close()
+	l, err := New(config(c.Group), Deps{Kafka: k, ClickHouse: c.ClickHouse, DeadLetter: p.Emit, Log: quiet})
+	if err != nil {
+		panic(err)
+	}
+	if err := l.Run(ctx); err != nil {
+		panic(err)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,13 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(childVariable); text != "" {
+		runChild(text)
+		return
+	}
+	testenv.Main(m)
+}
 
 // bench is a broker, a migrated database and a producer.
 type bench struct {
@@ -359,6 +366,27 @@ func TestStopsAtAnyInstantLoseAndDoubleNothing(t *testing.T) {
 	b.exact(t, total)
 }
 
+// TestLoadersKilledAtAnyInstant kills processes, which get no chance to tidy up.
+func TestLoadersKilledAtAnyInstant(t *testing.T) {
+	b := newBench(t)
+	const total = 3000
+	sent := make(chan error, 1)
+	go func() { sent <- b.emit(context.Background(), 0, total) }()
+	random := rand.New(rand.NewPCG(10, 11))
+	for round, goal := 0, 0; goal < total; round++ {
+		// A group of its own: Kafka keeps the partitions of a dead member for the length of its session.
+		kill := startChild(t, child{Group: fmt.Sprint("round ", round), Brokers: b.kafka.Brokers, ClickHouse: b.store.Owner})
+		goal = min(goal+200+random.IntN(600), total)
+		b.waitFor(t, "placement_events", uint64(goal))
+		kill()
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	b.wait(t, "placement_events", total)
+	b.exact(t, total)
+}
+
 // TestTwoOwnersOfEveryPartition is the hardest case of a zombie: two groups, so that each of two loaders believes all
 // the time to own every partition, and a third that comes and goes.
 func TestTwoOwnersOfEveryPartition(t *testing.T) {
@@ -387,11 +415,10 @@ func TestConnectionsCutAnywhereLoseAndDoubleNothing(t *testing.T) {
 	p := newProxy(t, b.store.Owner.Addresses[0], func() limits {
 		mu.Lock()
 		defer mu.Unlock()
-		if random.IntN(8) == 0 {
-			return limits{up: -1, down: -1}
-		}
-		// Before the data is sent, within it, after it and before the answer, within the answer.
-		return limits{up: 500 + random.IntN(40_000), down: 300 + random.IntN(6_000)}
+		// Before the data is sent, within it, after it and before the answer, within the answer; some live longer, so
+		// that there is progress.
+		longer := 1 + 9*random.IntN(2)
+		return limits{up: longer * (500 + random.IntN(40_000)), down: longer * (300 + random.IntN(6_000))}
 	})
 	deps := b.deps()
 	deps.ClickHouse.Addresses = []string{p.address}
@@ -400,16 +427,50 @@ func TestConnectionsCutAnywhereLoseAndDoubleNothing(t *testing.T) {
 	cfg := config("one")
 	cfg.RetryMax = 50 * time.Millisecond
 	start(t, cfg, deps)
-	const total = 2000
-	if err := b.emit(t.Context(), 0, total); err != nil {
-		t.Fatal(err)
+	total := 0
+	for ; p.cuts.Load() < 60; total += 100 {
+		if err := b.emit(t.Context(), total, total+100); err != nil {
+			t.Fatal(err)
+		}
+		b.waitFor(t, "placement_events", uint64(total+50)) // the rest is on its way while more comes
 	}
-	b.wait(t, "placement_events", total)
+	b.wait(t, "placement_events", uint64(total))
+	b.exact(t, uint64(total))
+	t.Logf("%d rows, %d connections cut, %v rows sent that were stored already", total, p.cuts.Load(), metric(t, reg, "spillway_load_repeated_rows_total"))
+}
+
+// TestAnAnswerThatGetsLostDoublesNothing: the rows are stored, and the loader is told nothing but that its connection
+// broke.
+func TestAnAnswerThatGetsLostDoublesNothing(t *testing.T) {
+	b := newBench(t)
+	var p *proxy
+	p = newProxy(t, b.store.Owner.Addresses[0], func() limits {
+		l := limits{up: -1, down: -1}
+		if p.cuts.Load() < 10 {
+			l.mute = "INSERT INTO placement_events"
+		}
+		return l
+	})
+	deps := b.deps()
+	deps.ClickHouse.Addresses = []string{p.address}
+	reg := prometheus.NewRegistry()
+	deps.Registry = reg
+	start(t, config("one"), deps)
+	const total = 400
+	for i := 0; i < total; i += 40 {
+		if err := b.emit(t.Context(), i, i+40); err != nil {
+			t.Fatal(err)
+		}
+		b.wait(t, "placement_events", uint64(i+40))
+	}
 	b.exact(t, total)
-	if cut := p.cuts.Load(); cut < 20 {
-		t.Errorf("%d connections were cut: the test proves little", cut)
-	}
-	t.Logf("%d connections cut, %v rows sent that were stored already", p.cuts.Load(), metric(t, reg, "spillway_load_repeated_rows_total"))
+	// A repetition is counted once it was answered.
+	testenv.Eventually(t, 30*time.Second, func() error {
+		if n := metric(t, reg, "spillway_load_repeated_rows_total"); n == 0 {
+			return errors.New("no row was sent twice: the test proves nothing")
+		}
+		return nil
+	})
 }
 
 // TestASenderThatFallsAsleepHoldsNobodyUp is a loader stopped in the middle of an insert, its connection alive: the
