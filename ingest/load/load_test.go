@@ -213,8 +213,7 @@ func TestEveryRecordBecomesOneRow(t *testing.T) {
 	}
 }
 
-// TestEveryFieldReachesItsColumn fills each raw table with a record whose every field is set, and with one that sets
-// only what it must: values in their columns, unknown as NULL and not as zero.
+// TestUnknownIsStoredAsNull sends records that set only what they must: unknown is NULL, never zero.
 func TestUnknownIsStoredAsNull(t *testing.T) {
 	b := newBench(t)
 	ctx := t.Context()
