@@ -3,9 +3,11 @@ package read
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -70,16 +72,56 @@ func (c capacityRow) domain(names *labels) Domain {
 // capacityFollower keeps the newest row of every domain in memory, so that a question a scheduler asks many times a
 // second costs ClickHouse one small query per followEvery and not one a call.
 type capacityFollower struct {
-	mu      sync.Mutex
+	mu sync.Mutex
+	followed
+	behind atomic.Bool // a refresh is on its way
+}
+
+// followed is the copy.
+type followed struct {
 	loaded  bool
 	asked   time.Time
 	version uint64
 	newest  map[[2]string]capacityRow
-	data    []Source
+	sources []Source
 }
 
-// followEvery bounds how stale the follower's copy may be.
-const followEvery = 250 * time.Millisecond
+// copy gives a copy that may be changed while callers read the old one.
+func (f *capacityFollower) copy() *capacityFollower {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := &capacityFollower{followed: f.followed}
+	c.newest = maps.Clone(f.newest)
+	return c
+}
+
+// The follower's copy is brought up to date when it is older than followEvery, behind the caller's back: a scheduler's
+// budget is a few milliseconds. Only one older than followAtMost makes its caller wait.
+const (
+	followEvery  = 250 * time.Millisecond
+	followAtMost = 2 * time.Second
+)
+
+// behind brings the copy up to date without a caller waiting; one at a time.
+func (r *Reader) behind(ctx context.Context) {
+	f := r.capa
+	if !f.behind.CompareAndSwap(false, true) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), followAtMost)
+	go func() {
+		defer f.behind.Store(false)
+		defer cancel()
+		fresh := f.copy()
+		if fresh.refresh(ctx, r) != nil {
+			return // the copy grows older, and then a caller waits and gets the error
+		}
+		fresh.asked = r.now()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.followed = fresh.followed
+	}()
+}
 
 // follow brings the copy up to date and gives the domains of one cluster (empty = all) in name order, with the sources'
 // reports as of the same moment.
@@ -87,11 +129,14 @@ func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source
 	f := r.capa
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := r.now(); !f.loaded || now.Sub(f.asked) >= followEvery {
+	switch age := r.now().Sub(f.asked); {
+	case !f.loaded || age >= followAtMost:
 		if err := f.refresh(ctx, r); err != nil {
 			return nil, nil, err
 		}
-		f.asked = now
+		f.asked = r.now()
+	case age >= followEvery:
+		r.behind(ctx)
 	}
 	names, err := r.freshLabels(ctx)
 	if err != nil {
@@ -107,7 +152,7 @@ func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source
 	slices.SortFunc(out, func(a, b Domain) int {
 		return strings.Compare(a.Cluster+"/"+a.Domain, b.Cluster+"/"+b.Domain)
 	})
-	return out, f.data, nil
+	return out, f.sources, nil
 }
 
 func (f *capacityFollower) refresh(ctx context.Context, r *Reader) error {
@@ -132,7 +177,7 @@ func (f *capacityFollower) refresh(ctx context.Context, r *Reader) error {
 		}
 		f.version = max(f.version, row.Version)
 	}
-	f.data, err = r.Sources(ctx)
+	f.sources, err = r.Sources(ctx)
 	f.loaded = err == nil
 	return err
 }
