@@ -43,7 +43,7 @@ func (r *Reader) freshLabels(ctx context.Context) (*labels, error) {
 	l := r.labels
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := r.now(); l.names == nil || now.Sub(l.asked) >= labelsEvery {
+	if now := r.now(); len(l.names) == 0 || now.Sub(l.asked) >= labelsEvery {
 		got, err := rows[struct {
 			Cluster string `ch:"cluster"`
 			Domain  string `ch:"domain"`
