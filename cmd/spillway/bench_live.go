@@ -23,6 +23,15 @@ import (
 // bigFleet is 10,008 GPUs in 139 racks.
 const bigFleet = 139
 
+// tenThousandGPUs is that fleet, without a past, telling about so many records a second.
+func tenThousandGPUs(eventsPerSecond float64) simulate.Config {
+	fleet := simulate.DefaultConfig()
+	fleet.History, fleet.EventsPerSecond = 0, eventsPerSecond
+	fleet.Clusters = []simulate.Cluster{simulate.DefaultCluster()}
+	fleet.Clusters[0].Racks = bigFleet
+	return fleet
+}
+
 // watch is an Emitter that remembers when each run first told that it holds GPUs.
 type watch struct {
 	out collect.Emitter
@@ -62,10 +71,7 @@ func (w *watch) Emit(ctx context.Context, records ...event.Record) error {
 }
 
 func benchLatency(ctx context.Context, b *benchRun) error {
-	fleet := simulate.DefaultConfig()
-	fleet.History, fleet.EventsPerSecond = 0, 100
-	fleet.Clusters = []simulate.Cluster{simulate.DefaultCluster()}
-	fleet.Clusters[0].Racks = bigFleet
+	fleet := tenThousandGPUs(100)
 	// At this speed the fleet lives a quarter of an hour a second: real nodes do not fail every few seconds.
 	fleet.Clusters[0].NodeMTBF = 0
 	collector, err := simulate.New(fleet, simulate.Deps{Log: b.log})
@@ -164,10 +170,7 @@ func getJSON(ctx context.Context, target string, into any) (int, error) {
 }
 
 func benchSlots(ctx context.Context, b *benchRun) error {
-	fleet := &b.settings.Collect.Simulate
-	fleet.History, fleet.EventsPerSecond = 0, 20
-	fleet.Clusters = []simulate.Cluster{simulate.DefaultCluster()}
-	fleet.Clusters[0].Racks = bigFleet
+	b.settings.Collect.Simulate = tenThousandGPUs(20)
 	b.settings.Collect.Sources = []string{"simulate"}
 	f, stop, err := b.running(ctx, stages{collect: true, load: true, enrich: true, serve: true})
 	if err != nil {
@@ -203,7 +206,7 @@ func benchSlots(ctx context.Context, b *benchRun) error {
 func benchIdle(ctx context.Context, b *benchRun) error {
 	b.settings.Collect.Sources = []string{"simulate"}
 	start := time.Now()
-	f, stop, err := b.running(ctx, stages{collect: true, load: true, enrich: true, serve: true})
+	_, stop, err := b.running(ctx, stages{collect: true, load: true, enrich: true, serve: true})
 	if err != nil {
 		return err
 	}
@@ -221,7 +224,6 @@ func benchIdle(ctx context.Context, b *benchRun) error {
 	}
 	share := (after - before).Seconds() / time.Since(begin).Seconds()
 	b.sayf("  %d processes: %.1f %% of a core, %d MB resident", len(rss), 100*share, sum(rss)>>20)
-	_ = f
 	return stop()
 }
 
