@@ -119,6 +119,9 @@ func TestEveryAnswerFitsTheSpec(t *testing.T) {
 		{"/v1/domains?at=yesterday", 422, "at"},
 		{"/v1/domains/rack01?cluster=alpha", 200, `"n1"`},
 		{"/v1/domains/rack01%27%3B%20DROP%20TABLE%20verdicts", 404, "not found"},
+		{"/v1/map", 200, `"label"`},
+		{"/v1/map?at=2026-11-29T10:30:00Z&cluster=alpha", 200, `"cause":"policy"`},
+		{"/v1/map?at=2020-01-01T00:00:00Z", 200, `"name":[]`},
 		{"/v1/topology/health", 200, `"conflict`},
 		{"/v1/status", 200, "authentication failure"},
 	} {

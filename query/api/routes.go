@@ -80,6 +80,7 @@ func (s *Server) routes() {
 	get(s, "explain-job", "/v1/jobs/{job}/explain", "A verdict in words, cause first", s.explain)
 	get(s, "list-domains", "/v1/domains", "Capacity of every NVLink domain, now or at a moment", s.domains)
 	get(s, "get-domain", "/v1/domains/{id}", "One domain's nodes and jobs, now or at a moment", s.domain)
+	get(s, "get-map", "/v1/map", "Every domain, node and holder, column by column, now or at a moment", s.fleetMap)
 	get(s, "get-topology-health", "/v1/topology/health", "How much of the fleet has a known domain, and what disagrees", s.topology)
 	get(s, "get-status", "/v1/status", "What each hop of the flow last did and what waits", s.status)
 }
@@ -201,6 +202,13 @@ func (s *Server) domains(ctx context.Context, in *domainsParam) (*read.Domains, 
 
 func (s *Server) domain(ctx context.Context, in *domainParam) (*read.DomainAt, error) {
 	return s.deps.Reader.DomainAt(ctx, in.Cluster, in.ID, s.at(in.At))
+}
+
+func (s *Server) fleetMap(ctx context.Context, in *domainsParam) (*read.Map, error) {
+	if in.At.IsZero() {
+		return s.deps.Reader.MapNow(ctx, in.Cluster)
+	}
+	return s.deps.Reader.MapAt(ctx, in.Cluster, in.At)
 }
 
 func (s *Server) topology(ctx context.Context, in *ClusterParam) (*read.TopologyHealth, error) {

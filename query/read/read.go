@@ -34,11 +34,12 @@ type Reader struct {
 	capa   *capacityFollower
 	labels *labels
 	heard  *heard
+	maps   *mapMemory
 }
 
 // New gives a reader over a connection whose user needs SELECT only.
 func New(conn driver.Conn, now func() time.Time) *Reader {
-	return &Reader{conn: conn, now: now, capa: &capacityFollower{}, labels: &labels{}, heard: &heard{}}
+	return &Reader{conn: conn, now: now, capa: &capacityFollower{}, labels: &labels{}, heard: &heard{}, maps: &mapMemory{byKey: map[string]*Map{}}}
 }
 
 // params are the named parameters of one statement, already in ClickHouse's text form.
