@@ -25,6 +25,7 @@ func tables() []table {
 		{event.TopicPlacement, clickhouse.TablePlacementEvents, newPlacementBlock, ""},
 		{event.TopicMembership, clickhouse.TableMembershipEvents, newMembershipBlock, ""},
 		{event.TopicNode, clickhouse.TableNodeEvents, newNodeBlock, ""},
+		{event.TopicCounters, clickhouse.TableCounters, newCountersBlock, ""},
 		{event.TopicSource, clickhouse.TableSourceEvents, newSourceBlock, ""},
 		{event.TopicDeadLetter, clickhouse.TableDeadLetters, newDeadLetterBlock, deadLetterGuard},
 	}

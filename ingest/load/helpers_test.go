@@ -197,10 +197,17 @@ type child struct {
 	Group      string
 	Brokers    []string
 	ClickHouse chconn.Options
+	Default    bool // with the default configuration, not one of small batches
 }
 
 // startChild runs a loader in a process of its own until it is killed.
 func startChild(t testing.TB, c child) (kill func()) {
+	t.Helper()
+	_, kill = startChildProcess(t, c)
+	return kill
+}
+
+func startChildProcess(t testing.TB, c child) (pid int, kill func()) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -221,7 +228,7 @@ func startChild(t testing.TB, c child) (kill func()) {
 		cmd.Wait()
 	})
 	t.Cleanup(kill)
-	return kill
+	return cmd.Process.Pid, kill
 }
 
 // runChild never returns by itself; should its parent die, it has nobody to load for and ends after a while.
@@ -235,7 +242,12 @@ func runChild(text string) {
 	defer cancel()
 	p := kafka.NewProducer(k, kafka.Deps{Log: quiet})
 	defer p.Close()
-	l, err := New(config(c.Group), Deps{Kafka: k, ClickHouse: c.ClickHouse, DeadLetter: p.Emit, Log: quiet})
+	cfg := config(c.Group)
+	if c.Default {
+		cfg = DefaultConfig()
+		cfg.Group = c.Group
+	}
+	l, err := New(cfg, Deps{Kafka: k, ClickHouse: c.ClickHouse, DeadLetter: p.Emit, Log: quiet})
 	if err != nil {
 		panic(err)
 	}

@@ -20,6 +20,7 @@ const (
 	TableMembershipEvents = "membership_events"
 	TableNodeEvents       = "node_events"
 	TableSourceEvents     = "source_events"
+	TableCounters         = "counters"
 	TableDeadLetters      = "dead_letters"
 )
 
@@ -43,7 +44,8 @@ const TableSchemaSteps = "schema_steps"
 // RawTables lists the raw tables.
 func RawTables() []string {
 	return []string{
-		TablePlacementEvents, TableMembershipEvents, TableNodeEvents, TableSourceEvents, TableDeadLetters,
+		TablePlacementEvents, TableMembershipEvents, TableNodeEvents, TableSourceEvents, TableCounters,
+		TableDeadLetters,
 	}
 }
 
