@@ -1,9 +1,11 @@
 package load
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/ClickHouse/ch-go/proto"
@@ -18,7 +20,8 @@ import (
 type countersBlock struct {
 	position
 	scan     countersScan
-	record   event.Counters // only for what scan leaves to the contract's own reader
+	record   event.Counters  // only for what scan leaves to the contract's own reader
+	trusted  map[string]bool // names that it has taken
 	cluster  dictionary
 	node     dictionary
 	source   dictionary
@@ -52,7 +55,7 @@ type precision int
 const (
 	exact     precision = iota
 	mebibytes           // cumulative bytes: down to a multiple of 1 MiB, so that differences never drift
-	relative            // rates: to 11 significant bits, 0.05 %
+	relative            // rates: to 10 significant bits, 0.1 %
 	absolute            // ratios of time: to 1/1024
 	single              // as a single-precision number
 	instant             // milliseconds
@@ -105,7 +108,7 @@ const (
 )
 
 func newCountersBlock() block {
-	b := &countersBlock{position: newPosition(), observed: millis()}
+	b := &countersBlock{position: newPosition(), observed: millis(), trusted: map[string]bool{}}
 	for _, d := range b.dictionaries() {
 		d.data.(*dictionary).init()
 	}
@@ -118,15 +121,16 @@ func newCountersBlock() block {
 func (b *countersBlock) append(offset int64, value []byte) error {
 	s := &b.scan
 	if !s.read(value) || !b.known(s) {
-		// Rare: the first record of a node in this block, one in another encoding, or one that breaks a rule. The
-		// contract's own reader has the last word.
+		// Rare: the first record of a node, one in another encoding, or one that breaks a rule. The contract's own
+		// reader has the last word.
 		b.record.Reset()
 		if err := event.DecodeInto(&b.record, value); err != nil {
 			return err
 		}
 		if !s.read(event.Raw(&b.record)) {
-			return fmt.Errorf("decode %s: %w: a GPU, link or port has a number that no node has", event.TopicCounters, event.ErrInvalid)
+			return fmt.Errorf("decode %s: %w: a GPU has an index that no node has", event.TopicCounters, event.ErrInvalid)
 		}
+		b.trust(s)
 	}
 	before := b.rows()
 	for i, index := range s.lists[fieldGPUIndex] {
@@ -188,9 +192,29 @@ func linkState(v uint64) int8 {
 	return int8(v)
 }
 
-// known says whether the names that make the key of a record were looked at by the contract's reader in this block.
+// The names that make the key of a record.
+var countersKey = []protowire.Number{fieldCluster, fieldNode, fieldSource}
+
+// known says whether the contract's reader has looked at the names of a record before.
 func (b *countersBlock) known(s *countersScan) bool {
-	return b.cluster.has(s.one[fieldCluster]) && b.node.has(s.one[fieldNode]) && b.source.has(s.one[fieldSource])
+	for _, f := range countersKey {
+		if !b.trusted[string(s.one[f])] {
+			return false
+		}
+	}
+	return !bytes.ContainsRune(s.one[fieldCluster], '/') // which a node may have, and a cluster may not
+}
+
+// maxTrusted bounds the memory of known.
+const maxTrusted = 1 << 17
+
+func (b *countersBlock) trust(s *countersScan) {
+	if len(b.trusted) > maxTrusted {
+		clear(b.trusted)
+	}
+	for _, f := range countersKey {
+		b.trusted[string(s.one[f])] = true
+	}
 }
 
 // rows counts by a column that append fills row by row.
@@ -374,36 +398,64 @@ const maxCount = 1 << 63
 
 // add takes the doubles of a packed field for the rows from one on.
 func (c *numberColumn) add(at int, packed []byte) {
-	if len(packed) == 0 {
+	n := len(packed) / 8
+	if n == 0 {
 		return
 	}
 	c.pad(at)
-	for ; len(packed) >= 8; packed = packed[8:] {
-		v := math.Float64frombits(binary.LittleEndian.Uint64(packed))
-		if v != v || v >= maxCount {
-			c.null()
-			continue
+	nulls := extend(&c.nulls, n)
+	known := n
+	clear(nulls)
+	absent := func(i int, v float64) bool {
+		if v < maxCount { // not NaN either
+			return false
 		}
-		c.known++
-		c.nulls = append(c.nulls, 0)
-		switch c.keep {
-		case exact:
-			c.ints = append(c.ints, uint64(v))
-		case mebibytes:
-			c.ints = append(c.ints, uint64(v)&^(1<<20-1))
-		case relative:
-			c.floats = append(c.floats, significant(float32(v)))
-		case absolute:
-			c.floats = append(c.floats, float32(math.RoundToEven(v*1024)/1024))
-		default:
-			c.floats = append(c.floats, float32(v))
+		nulls[i] = 1
+		known--
+		return true
+	}
+	value := func(i int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(packed[8*i:])) }
+	switch c.keep {
+	case exact, mebibytes:
+		mask := ^uint64(0)
+		if c.keep == mebibytes {
+			mask <<= 20
+		}
+		for i, out := 0, extend(&c.ints, n); i < n; i++ {
+			if v := value(i); !absent(i, v) {
+				out[i] = uint64(v) & mask
+			} else {
+				out[i] = 0
+			}
+		}
+	default:
+		for i, out := 0, extend(&c.floats, n); i < n; i++ {
+			v := value(i)
+			switch {
+			case absent(i, v):
+				out[i] = 0
+			case c.keep == relative:
+				out[i] = significant(float32(v))
+			case c.keep == absolute:
+				out[i] = float32(math.RoundToEven(v*1024) / 1024)
+			default:
+				out[i] = float32(v)
+			}
 		}
 	}
+	c.known += known
 }
 
-// significant rounds to 11 significant bits.
+// extend makes room for more entries at the end and gives it.
+func extend[S ~[]T, T any](s *S, n int) []T {
+	l := len(*s)
+	*s = slices.Grow(*s, n)[:l+n]
+	return (*s)[l:]
+}
+
+// significant rounds to 10 significant bits.
 func significant(v float32) float32 {
-	const dropped = 13 // of 23 that follow the leading one
+	const dropped = 14 // of 23 that follow the leading one
 	bits := math.Float32bits(v)
 	return math.Float32frombits((bits + 1<<(dropped-1)) &^ (1<<dropped - 1))
 }

@@ -1,5 +1,5 @@
 -- Raw counters, one row for each GPU, MIG instance, NVLink and NIC port of each scrape. Loaded, never changed. A number
--- that the source did not tell is NULL. Cumulative bytes are kept to 1 MiB, rates to 11 significant bits, ratios of time
+-- that the source did not tell is NULL. Cumulative bytes are kept to 1 MiB, rates to 10 significant bits, ratios of time
 -- to 1/1024. The hour before the entity in the key keeps the rows of one entity together, where they compress, and a
 -- question about an hour away from the rest of the day.
 -- shard: kafka_partition
