@@ -15,11 +15,13 @@ type Config struct {
 	Timeout       time.Duration `yaml:"timeout"`        // of one answer
 	MaxConcurrent int           `yaml:"max_concurrent"` // answers in work at once; more get 503
 	Links         read.Links    `yaml:"links"`          // bandwidth per GPU and direction, per level
+	MetricSizes   []uint32      `yaml:"metric_sizes"`   // slot sizes in GPUs that /metrics counts, each a series a domain
 }
 
 // DefaultConfig listens on loopback without a token.
 func DefaultConfig() Config {
-	return Config{Listen: "127.0.0.1:8470", Timeout: 10 * time.Second, MaxConcurrent: 64, Links: read.DefaultLinks()}
+	return Config{Listen: "127.0.0.1:8470", Timeout: 10 * time.Second, MaxConcurrent: 64, Links: read.DefaultLinks(),
+		MetricSizes: []uint32{8, 16, 32, 64, 72}}
 }
 
 // Validate refuses an address that others can reach without a token.

@@ -74,11 +74,17 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	if deps.Registry != nil {
 		deps.Registry.MustRegister(s.metrics.seconds, s.metrics.rejected)
+		if deps.Reader != nil {
+			deps.Registry.MustRegister(&gauges{reader: deps.Reader, log: deps.Log, now: deps.Now, sizes: cfg.MetricSizes})
+		}
 	}
 	mux := http.NewServeMux()
 	s.api = humago.New(mux, apiConfig(deps.Version))
 	s.routes()
 	s.plain(mux)
+	if err := s.page(mux); err != nil {
+		return nil, err
+	}
 	s.handler = s.guard(mux)
 	return s, nil
 }

@@ -1,0 +1,91 @@
+// Advice: where a job would best go, asked of POST /v1/advice.
+import { box, copyable, h, put, table } from "./dom.js";
+import { Refusal, get, post } from "./api.js";
+import { figure, plural, span, unknown } from "./words.js";
+
+export function open(root, route, shell) {
+  shell.title("Advice");
+  const q = route.query;
+  const out = h("div", { role: "region", "aria-label": "Advice", "aria-live": "polite" });
+  const field = (label, name, attrs, hint) => h("label", { class: "field" }, h("span", null, label), h("input", { name, autocomplete: "off", value: q.get(name) ?? "", ...attrs }), hint ? h("small", null, hint) : null);
+  const whole = { type: "number", min: "0", step: "1", inputmode: "numeric" };
+  const form = h("form", { class: "panel form", onsubmit: ask },
+    field("GPUs", "gpus", { ...whole, min: "1", required: true, value: q.get("gpus") || "64" }),
+    h("label", { class: "field" }, h("span", null, "Must it stay in one NVLink domain?"), h("select", { name: "mode" },
+      [["", "as its class says"], ["required", "yes, it waits for one (required)"], ["preferred", "rather (preferred)"], ["unconstrained", "no matter (unconstrained)"]].map(([v, t]) => h("option", { value: v, selected: v === (q.get("mode") ?? "") }, t)))),
+    field("Service class", "class", {}, "as configured; empty = none"),
+    field("Run time, hours", "hours", { type: "number", min: "0", step: "any", inputmode: "decimal" }),
+    field("Longest wait, minutes", "wait", whole, "empty = no limit"),
+    field("Segment, nodes", "segment_nodes", whole, "nodes that must stay together; empty = all"),
+    field("Not these nodes", "exclude_nodes", { spellcheck: "false" }, "names with commas between"),
+    h("label", { class: "check" }, h("input", { type: "checkbox", name: "exclusive_domain" }), " Nobody else in its domains"),
+    h("label", { class: "check" }, h("input", { type: "checkbox", name: "preempt" }), " Say who would have to make room"),
+    h("button", { type: "submit", class: "primary" }, "Ask"));
+  put(root, h("h1", null, "Advice"), h("p", { class: "summary" }, "Where a job would go best now, what it would cost elsewhere, and what to submit. Advice is no reservation."), h("div", { class: "split" }, form, h("div", { class: "grow" }, out)));
+
+  async function ask(event) {
+    event?.preventDefault();
+    if (!form.reportValidity()) return;
+    const f = new FormData(form);
+    const number = (name) => (f.get(name) ? Number(f.get(name)) : undefined);
+    const request = {
+      gpus: number("gpus"), mode: f.get("mode") || undefined, class: f.get("class").trim() || undefined, segment_nodes: number("segment_nodes"),
+      duration_s: f.get("hours") ? Math.round(Number(f.get("hours")) * 3600) : undefined, duration_basis: f.get("hours") ? "limit" : undefined,
+      max_wait_s: f.get("wait") ? Number(f.get("wait")) * 60 : undefined,
+      exclude_nodes: f.get("exclude_nodes").split(/[\s,]+/).filter(Boolean), exclusive_domain: f.has("exclusive_domain") || undefined, preempt: f.has("preempt") ? "plan" : undefined,
+    };
+    if (request.exclude_nodes.length === 0) delete request.exclude_nodes;
+    shell.replace(Object.fromEntries([...f].filter(([k]) => ["gpus", "mode", "class", "segment_nodes", "hours", "wait"].includes(k))));
+    put(out, box("loading", "Asking the advisor…"));
+    try {
+      draw(await post("/v1/advice", request));
+    } catch (error) {
+      if (!(error instanceof Refusal)) return put(out, box("wrong", "Spillway does not answer.", "See that it still runs, then ask again."));
+      refused(error, request.gpus);
+    }
+    return undefined;
+  }
+
+  function refused(error, gpus) {
+    if ([404, 405, 501].includes(error.status) || (error.status === 503 && !error.problem.code)) {
+      return put(out, box("unknown", "The advisor is not available here.", error.status === 503 ? error.message : "This Spillway was started without it. ", " Meanwhile ",
+        h("a", { href: `/slots?gpus=${gpus}` }, `slots of ${plural(gpus, "GPU")}`), " shows which domain has room."));
+    }
+    const p = error.problem;
+    const errors = (p.errors ?? []).map((e) => `${e.location ?? ""} ${e.message ?? ""}`.trim()).filter(Boolean);
+    put(out, box("wrong", "No advice", `${p.detail ?? error.message}. ${p.remedy ?? ""}`), errors.length ? h("ul", null, errors.map((e) => h("li", null, e))) : null,
+      p.legal?.length ? h("p", null, `These would be answered: ${p.legal.join(", ")}.`) : null,
+      p.counts?.length ? h("ul", null, p.counts.map((c) => h("li", null, `${c.reason}: ${plural(c.nodes, "node")}`))) : null);
+    return undefined;
+  }
+
+  function draw(a) {
+    const none = a.candidates.length === 0;
+    put(out,
+      h("section", { class: "panel" }, h("h2", null, none ? "No opinion" : "Recommendation"),
+        h("p", { class: "verdict-line" }, a.recommendation || "none"), h("ul", { class: "why" }, (a.why ?? []).map((w) => h("li", null, w))),
+        a.not_now ? box("wrong", "Not now", `${a.not_now.detail}. ${a.not_now.remedy}`) : null,
+        a.snapshot?.stale ? box("stale", "Stale", "This advice rests on an old picture of the cluster.") : null,
+        a.snapshot && a.snapshot.coverage < 1 ? h("p", { class: "muted" }, `The domain of ${Math.round((1 - a.snapshot.coverage) * 100)} % of the nodes is not known; they were not considered.`) : null),
+      a.slurm?.length ? h("section", { class: "panel" }, h("h2", null, "Slurm"), copyable(`sbatch ${a.slurm.join(" ")}`, "the sbatch line")) : null,
+      a.kueue && Object.keys(a.kueue).length ? h("section", { class: "panel" }, h("h2", null, "Kueue"), copyable(Object.entries(a.kueue).map(([k, v]) => `${k}: ${JSON.stringify(v)}`).join("\n"), "the annotations")) : null,
+      none ? null : table("Candidates, best first", [
+        { head: "Rank", number: true, cell: (c) => c.rank }, { head: "Start", cell: (c) => (c.start === "now" ? "now" : `in ${span(c.wait_s)} (${c.start_basis || "basis not told"})`) },
+        { head: "Nodes by domain", cell: (c) => c.domains.map((d) => `${d.id} ${d.nodes}`).join(" + ") },
+        { head: "Slowdown", cell: (c) => (c.predicted.slowdown ? `${c.predicted.slowdown.map((n) => n.toFixed(2)).join(" to ")}x` : unknown()) }, { head: "Basis", cell: (c) => c.predicted.basis },
+        { head: "Lost GPU-hours", cell: (c) => (c.lost_gpu_hours ? c.lost_gpu_hours.map((n) => n.toFixed(0)).join(" to ") : unknown()) },
+        { head: "Slots left", cell: (c) => (c.frag ? `${c.frag.slots_after} of ${c.frag.slots_before}` : unknown()) },
+      ], a.candidates),
+      a.make_room?.moves?.length ? h("section", { class: "panel" }, h("h2", null, "Who would have to make room"), h("ul", null, a.make_room.moves.map((m) => h("li", null, `job ${m.job}: `, figure(m.nodes), ` nodes${m.from ? ` from ${m.from}` : ""}${m.to ? ` to ${m.to}` : ""}`)))) : null,
+      h("p", { class: "muted" }, `Good for ${a.expires_in_s ?? "?"} s. Two askers may be told the same place.`));
+  }
+
+  return {
+    every: 0,
+    async refresh() {
+      if (q.get("gpus")) await ask();
+      else put(out, box("empty", "Nothing asked yet.", "Give the size of a job and ask."));
+      return get("/v1/domains"); // for how old the facts are
+    },
+  };
+}

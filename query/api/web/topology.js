@@ -1,0 +1,50 @@
+// Topology: how much of the fleet has a known NVLink domain, from which source, and what disagrees.
+import { box, h, put, table } from "./dom.js";
+import { get } from "./api.js";
+import { figure, plural, when } from "./words.js";
+
+const reasons = {
+  no_source: "no source names its domain", in_progress: "its fabric is still coming up", unhealthy: "its fabric is not healthy",
+  conflict: "its own GPUs or two sources contradict each other", removed: "its source took it out",
+};
+
+export function open(root, route, shell) {
+  shell.title("Topology");
+  const cluster = route.query.get("cluster") ?? "";
+  put(root, h("h1", null, "Topology health"), box("loading", "Reading the topology…"));
+  return {
+    every: 15000,
+    async refresh() {
+      const t = await get("/v1/topology/health", { cluster });
+      const nodes = t.coverage.reduce((n, c) => n + c.nodes, 0) + t.missing.length;
+      const known = t.coverage.reduce((n, c) => n + c.known, 0);
+      const share = nodes ? (100 * known) / nodes : null;
+      put(root, h("h1", null, "Topology health"),
+        share === null ? box("unknown", "No node is known yet.", "No membership has arrived: see the sources below.") :
+          h("p", { class: "big" }, h("strong", null, `${share === 100 ? "100" : share.toFixed(share > 99 ? 2 : 1)} %`), ` of ${plural(nodes, "node")} have a known NVLink domain`),
+        nodes > known ? box("unknown", `${plural(nodes - known, "node")} without a known domain.`, "Jobs on them are judged unknown: neither a spill nor fine.") : null,
+        h("section", { class: "panel" }, h("h2", null, "Coverage"), t.coverage.length === 0 ? box("empty", "No membership.") : table("Nodes by what decided their domain", [
+          { head: "Cluster", cell: (c) => c.cluster }, { head: "Decided by", cell: (c) => c.source || h("span", { class: "unknown" }, "nobody") },
+          { head: "Nodes", number: true, cell: (c) => figure(c.nodes) }, { head: "Known", number: true, cell: (c) => figure(c.known) }, { head: "Domains", number: true, cell: (c) => figure(c.domains) },
+          { head: "Why unknown", cell: (c) => (c.reason ? h("span", { class: "unknown" }, reasons[c.reason] ?? c.reason) : "all known") }, { head: "Last change", cell: (c) => when(c.changed_at) },
+        ], t.coverage)),
+        h("section", { class: "panel" }, h("h2", null, "Conflicts"), t.conflicts.length === 0 ? box("empty", "No conflict.", "No two sources disagree on any node.") : table(plural(t.conflicts.length, "conflict"), [
+          { head: "Cluster", cell: (c) => c.cluster }, { head: "Node", cell: (c) => c.node }, { head: "Believed", cell: (c) => `${c.source_a}: ${c.domain_a || "unknown"}` },
+          { head: "Contradicted by", cell: (c) => `${c.source_b}: ${c.domain_b || "unknown"}` }, { head: "Detail", cell: (c) => c.detail }, { head: "Since", cell: (c) => when(c.since) },
+        ], t.conflicts)),
+        t.missing.length ? h("section", { class: "panel" }, h("h2", null, "Nodes without any membership record"), h("p", null, "The scheduler knows them, the topology does not. Check the topology collector."), h("p", null, t.missing.slice(0, 50).map((n) => n.node).join(", "), t.missing.length > 50 ? ` and ${t.missing.length - 50} more` : "")) : null,
+        h("section", { class: "panel" }, h("h2", null, "Sources"), sourceTable(t.sources)));
+      return t;
+    },
+  };
+}
+
+// sourceTable says of each collector whether it is heard, in words.
+export function sourceTable(sources) {
+  if (sources.length === 0) return box("unknown", "No collector has reported in the last day.", "Check that `spillway collect` runs and reaches Kafka.");
+  return table(plural(sources.length, "source"), [
+    { head: "Source", cell: (c) => c.source }, { head: "Cluster", cell: (c) => c.cluster },
+    { head: "State", cell: (c) => (c.good_at === null ? h("span", { class: "state wrong" }, "✗ never read in full") : c.problem ? h("span", { class: "state wrong" }, "✗ failing") : c.overdue ? h("span", { class: "state stale" }, "◷ overdue") : h("span", { class: "state ok" }, "✓ read in full")) },
+    { head: "Last full read", cell: (c) => when(c.good_at, "never") }, { head: "Problem", cell: (c) => c.problem ?? h("span", { class: "muted" }, "none") },
+  ], sources);
+}
