@@ -9,6 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/ingest/collect/dcgm"
+	"github.com/spillway-io/spillway/ingest/collect/fabric"
+	"github.com/spillway-io/spillway/ingest/collect/nic"
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
 	"github.com/spillway-io/spillway/ingest/collect/slurm"
 	"github.com/spillway-io/spillway/ingest/collect/topology"
@@ -45,6 +48,24 @@ func collectors() map[string]collector {
 			validate: func(s *settings) error { return s.Collect.Topology.Validate() },
 			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
 				return topology.New(s.Collect.Topology, topology.Deps{Log: d.log, Registerer: d.registry})
+			},
+		},
+		"dcgm": {
+			validate: func(s *settings) error { return s.Collect.DCGM.Validate() },
+			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
+				return dcgm.New(s.Collect.DCGM, dcgm.Deps{Log: d.log, Registerer: d.registry})
+			},
+		},
+		"fabric": {
+			validate: func(s *settings) error { return s.Collect.Fabric.Validate() },
+			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
+				return fabric.New(s.Collect.Fabric, fabric.Deps{Log: d.log, Registerer: d.registry})
+			},
+		},
+		"nic": {
+			validate: func(s *settings) error { return s.Collect.NIC.Validate() },
+			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
+				return nic.New(s.Collect.NIC, nic.Deps{Log: d.log, Registerer: d.registry})
 			},
 		},
 		"simulate": {

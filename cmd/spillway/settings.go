@@ -9,6 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-io/spillway/enrich/pass"
+	"github.com/spillway-io/spillway/ingest/collect/dcgm"
+	"github.com/spillway-io/spillway/ingest/collect/fabric"
+	"github.com/spillway-io/spillway/ingest/collect/nic"
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
 	"github.com/spillway-io/spillway/ingest/collect/slurm"
 	"github.com/spillway-io/spillway/ingest/collect/topology"
@@ -36,6 +39,9 @@ type collectSettings struct {
 	Sources  []string        `yaml:"sources"`
 	Slurm    slurm.Config    `yaml:"slurm"`
 	Topology topology.Config `yaml:"topology"`
+	DCGM     dcgm.Config     `yaml:"dcgm"`
+	Fabric   fabric.Config   `yaml:"fabric"`
+	NIC      nic.Config      `yaml:"nic"`
 	Simulate simulate.Config `yaml:"simulate"`
 }
 
@@ -43,7 +49,8 @@ func defaultSettings() settings {
 	return settings{
 		Engine: engine.DefaultConfig(), Topics: kafka.DefaultTopicConfig(),
 		Collect: collectSettings{
-			Sources: []string{}, Slurm: slurm.DefaultConfig(), Topology: topology.DefaultConfig(), Simulate: simulate.DefaultConfig(),
+			Sources: []string{}, Slurm: slurm.DefaultConfig(), Topology: topology.DefaultConfig(), DCGM: dcgm.DefaultConfig(),
+			Fabric: fabric.DefaultConfig(), NIC: nic.DefaultConfig(), Simulate: simulate.DefaultConfig(),
 		},
 		Load: load.DefaultConfig(), Enrich: pass.DefaultConfig(), API: api.DefaultConfig(), Telemetry: telemetry.DefaultConfig(),
 	}
@@ -76,6 +83,12 @@ func (s *settings) Warnings() []string {
 	}
 	if s.Collect.runs("topology") {
 		out = append(out, s.Collect.Topology.Warnings()...)
+	}
+	if s.Collect.runs("dcgm") {
+		out = append(out, s.Collect.DCGM.Warnings()...)
+	}
+	if s.Collect.runs("nic") {
+		out = append(out, s.Collect.NIC.Warnings()...)
 	}
 	return out
 }
