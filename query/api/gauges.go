@@ -149,20 +149,28 @@ func (g *gauges) capacity(domains []read.Domain, add addGauge) {
 	}
 	type state struct{ cluster, state string }
 	slots, gpus := map[size]uint64{}, map[state]uint64{}
+	named := map[[2]string]int{}
 	for _, d := range domains {
+		named[[2]string{d.Cluster, d.Name()}]++
+	}
+	for _, d := range domains {
+		name := d.Name()
+		if named[[2]string{d.Cluster, name}] > 1 {
+			name = d.Domain // two domains in one rack: its name is not one of them
+		}
 		for _, n := range g.sizes {
 			count, ok := d.SlotsOf(n)
 			if !ok {
 				continue // not counted is not none
 			}
 			slots[size{d.Cluster, n}] += uint64(count)
-			add(descFreeSlots, float64(count), d.Cluster, d.Name(), strconv.Itoa(int(n)))
+			add(descFreeSlots, float64(count), d.Cluster, name, strconv.Itoa(int(n)))
 		}
-		for name, n := range map[string]uint32{
+		for in, n := range map[string]uint32{
 			"free": d.GPUsFree - min(d.GPUsFree, d.GPUsProbe), "held": d.GPUsHeld, "probe": d.GPUsProbe, "unusable": d.GPUs - min(d.GPUs, d.GPUsUsable),
 		} {
-			gpus[state{d.Cluster, name}] += uint64(n)
-			add(descDomainGPUs, float64(n), d.Cluster, d.Name(), name)
+			gpus[state{d.Cluster, in}] += uint64(n)
+			add(descDomainGPUs, float64(n), d.Cluster, name, in)
 		}
 	}
 	for k, n := range slots {

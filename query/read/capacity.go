@@ -252,6 +252,12 @@ func (d Domain) slots(n uint32) (uint32, error) {
 	return uint32(d.NodesFree) / ((n + perNode - 1) / perNode), nil
 }
 
+// SlotsOf is how many slots of n GPUs the domain has; false when they were not counted for that size.
+func (d Domain) SlotsOf(n uint32) (uint32, bool) {
+	count, err := d.slots(n)
+	return count, err == nil
+}
+
 // DomainsNow lists every domain of a cluster (empty = all) from the copy in memory.
 func (r *Reader) DomainsNow(ctx context.Context, cluster string) (*Domains, error) {
 	domains, sources, err := r.follow(ctx, cluster)
