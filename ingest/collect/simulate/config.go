@@ -23,10 +23,12 @@ type Config struct {
 	// Speed is how many seconds of the fleet's life pass in one second. Times in the records are those of the wall
 	// clock: at 60 a job of one hour shows as one minute.
 	Speed float64 `yaml:"speed"`
-	// EventsPerSecond, if not 0, chooses the speed that gives about this many records a second.
+	// EventsPerSecond, if not 0, chooses the speed that gives about this many records a second of jobs and nodes.
 	EventsPerSecond float64 `yaml:"events_per_second"`
 	// History is how much of the past, lived at speed 1, is emitted before the live part begins.
 	History time.Duration `yaml:"history"`
+	// Counters is how often the live part emits counters of GPUs and NICs; 0 = never. It goes by the wall clock.
+	Counters time.Duration `yaml:"counters"`
 	// DataDir keeps the fleet's state (one file, simulate.json), so that a second start resumes. Empty: every start
 	// is a new fleet, and jobs of the last one stay open for ever.
 	DataDir string `yaml:"data_dir"`
@@ -69,6 +71,7 @@ func DefaultConfig() Config {
 		Seed:     1,
 		Speed:    60,
 		History:  6 * time.Hour,
+		Counters: 10 * time.Second,
 		Clusters: []Cluster{DefaultCluster()},
 	}
 }
@@ -118,6 +121,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("events_per_second is %g: give a rate, or 0 to go by speed", c.EventsPerSecond)
 	case c.History < 0:
 		return fmt.Errorf("history is %s: give how much of the past to make up, such as 6h, or 0s for none", c.History)
+	case c.Counters < 0 || c.Counters > 0 && c.Counters < time.Second:
+		return fmt.Errorf("counters is %s: give at least 1s, or 0s for none", c.Counters)
 	case len(c.Clusters) == 0:
 		return fmt.Errorf("clusters is empty: name at least one cluster to simulate")
 	}

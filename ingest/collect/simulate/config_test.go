@@ -34,7 +34,7 @@ clusters:
 	a.Name = "a"
 	b.Name, b.Racks, b.DegradedRacks, b.NodeMTBF = "b", 3, 0, 0
 	b.Partitions = []Partition{{Name: "all", Policy: PolicyFlat}}
-	want := Config{Seed: 7, Speed: 120, History: 90 * time.Minute, Clusters: []Cluster{a, b}}
+	want := Config{Seed: 7, Speed: 120, History: 90 * time.Minute, Counters: 10 * time.Second, Clusters: []Cluster{a, b}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -47,6 +47,7 @@ func TestValidateNamesTheKeyAndTheRemedy(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"speed is 0: give":                        func(c *Config) { c.Speed = 0 },
 		"events_per_second is -1: give":           func(c *Config) { c.EventsPerSecond = -1 },
+		"counters is 1ms: give":                   func(c *Config) { c.Counters = time.Millisecond },
 		"history is -1s: give":                    func(c *Config) { c.History = -time.Second },
 		"clusters is empty: name":                 func(c *Config) { c.Clusters = nil },
 		`clusters[1]: name "nvl72" is taken`:      func(c *Config) { c.Clusters = append(c.Clusters, c.Clusters[0]) },

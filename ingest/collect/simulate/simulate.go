@@ -52,7 +52,8 @@ type Collector struct {
 	sims    []*sim
 	clock   clock
 	shape   []byte
-	horizon int64 // wall milliseconds up to which the state file covers what is emitted
+	traffic []*traffic // of each cluster; counters begin at 0 with every start, as after a reboot
+	horizon int64      // wall milliseconds up to which the state file covers what is emitted
 	pending []event.Record
 }
 
@@ -249,7 +250,7 @@ func (c *Collector) advance(ctx context.Context, out collect.Emitter, to int64) 
 func (c *Collector) live(ctx context.Context, out collect.Emitter) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	nextBeat := int64(0)
+	nextBeat, nextCounters := int64(0), int64(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -269,11 +270,31 @@ func (c *Collector) live(ctx context.Context, out collect.Emitter) error {
 		if err := c.advance(ctx, out, max(c.fleetTime(), c.clock.fleet(now))); err != nil {
 			return err
 		}
+		if every := c.config.Counters.Milliseconds(); every > 0 && now >= nextCounters {
+			nextCounters = now + every
+			c.tellTraffic(now)
+			if err := c.emit(ctx, out); err != nil {
+				return err
+			}
+		}
 		wake := nextBeat
+		if nextCounters > 0 {
+			wake = min(wake, nextCounters)
+		}
 		for _, s := range c.sims {
 			wake = min(wake, c.clock.wall(s.next()))
 		}
 		timer.Reset(max(shortestNap, time.Duration(wake-now)*time.Millisecond))
+	}
+}
+
+// tellTraffic adds the counters of every cluster.
+func (c *Collector) tellTraffic(now int64) {
+	for i, s := range c.sims {
+		if len(c.traffic) <= i {
+			c.traffic = append(c.traffic, newTraffic(c.config.Seed, s, now))
+		}
+		c.traffic[i].tell(s, now, c.add)
 	}
 }
 
