@@ -5,7 +5,7 @@ import { Refusal } from "./api.js";
 import { plural, span } from "./words.js";
 
 const views = [
-  [/^\/(racks)?$/, () => import("./racks.js")],
+  [/^\/racks$/, () => import("./racks.js")],
   [/^\/spills$/, () => import("./spills.js")],
   [/^\/jobs\/([^/]+)$/, () => import("./job.js")],
   [/^\/domains\/([^/]+)$/, () => import("./domain.js")],
@@ -54,14 +54,19 @@ function facts(answer) {
 function failed(error, root) {
   const since = lastGood ? `What you see is from ${lastGood.toISOString().slice(11, 19)}Z.` : "";
   if (error instanceof Refusal) {
-    if (!root.dataset.drawn) put(root, refusal(error));
-    say("stale", error.status === 404 ? "Not found:" : "No answer:", `${error.message}. ${since}`);
-    return;
+    if (root.dataset.state !== "drawn") {
+      put(root, refusal(error));
+      root.dataset.state = "refused";
+      if (error.status < 500) return say("plain", "", "Spillway answers.");
+    }
+    return say("stale", "No answer:", `${error.message}. ${since}`);
   }
   say("stale", "No connection:", `Spillway does not answer at ${location.host}. ${since}`);
-  if (!root.dataset.drawn) {
+  if (root.dataset.state !== "drawn") {
     put(root, heading("No connection"), box("wrong", "Spillway does not answer.", "See that `spillway up` or `serve` still runs; this page asks again by itself."));
+    root.dataset.state = "refused";
   }
+  return undefined;
 }
 
 function heading(text) {
@@ -80,10 +85,11 @@ async function show() {
   const mine = ++turn;
   shown?.close?.();
   clearTimeout(shown?.timer);
+  if (location.pathname === "/") history.replaceState(null, "", `/racks${location.search}`);
   const path = location.pathname;
   const match = views.map(([pattern, load]) => [path.match(pattern), load]).find(([m]) => m);
   for (const link of document.querySelectorAll("nav a")) {
-    const here = link.pathname === path || (path === "/" && link.pathname === "/racks") ||
+    const here = link.pathname === path ||
       (path.startsWith("/domains/") && link.pathname === "/racks") || (path.startsWith("/jobs/") && link.pathname === "/spills");
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -107,11 +113,11 @@ async function show() {
 // tick draws the view and asks again after a while, but not in a tab nobody looks at.
 async function tick(view, root, mine) {
   clearTimeout(view.timer);
-  if (!document.hidden || !root.dataset.drawn) {
+  if (!document.hidden || root.dataset.state !== "drawn") {
     try {
       const answer = await view.refresh();
       if (mine !== turn) return;
-      root.dataset.drawn = "true";
+      root.dataset.state = "drawn";
       if (answer) facts(answer);
     } catch (error) {
       if (mine !== turn || error.name === "AbortError") return;

@@ -1,0 +1,397 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/spillway-io/spillway/ingest/collect/simulate"
+	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/api"
+	"github.com/spillway-io/spillway/query/read"
+)
+
+// fleetWithSpills runs the whole flow over a simulated fleet until it has spills that run, and gives one of them.
+func fleetWithSpills(t testing.TB, fleet simulate.Config) (*flow, read.Spill) {
+	t.Helper()
+	s := defaultSettings()
+	s.API.Listen = "127.0.0.1:0"
+	s.Telemetry.LogLevel = "warn"
+	s.Collect.Sources = []string{"simulate"}
+	s.Collect.Simulate = fleet
+	f, err := open(context.Background(), &s, stages{collect: true, load: true, enrich: true, serve: true}, true, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		f.close()
+	})
+	var worst read.Spill
+	testenv.Eventually(t, 2*time.Minute, func() error {
+		now := time.Now()
+		page, err := f.reader.Spills(ctx, read.SpillFilter{Running: true, Since: now.Add(-time.Hour), Until: now, BySeverity: true, Limit: 1})
+		if err != nil {
+			return err
+		}
+		if page.Total < 3 {
+			return fmt.Errorf("%d running spills, want 3", page.Total)
+		}
+		worst = page.Spills[0]
+		return nil
+	})
+	return f, worst
+}
+
+// browser is a headless Chromium with one tab.
+type browser struct {
+	t    testing.TB
+	ctx  context.Context
+	base string
+	mu   sync.Mutex
+	bad  []string // what the page's console complained of
+}
+
+func newBrowser(t testing.TB, base string) *browser {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(testenv.Binary(t, "chromium")), chromedp.Flag("headless", "new"), chromedp.DisableGPU,
+		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true), chromedp.NoFirstRun, chromedp.Flag("hide-scrollbars", false),
+	)
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // Chromium's own sandbox refuses root
+	}
+	alloc, freeAlloc := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(alloc)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // waits for the process to end
+		cancel()
+		freeAlloc()
+	})
+	b := &browser{t: t, ctx: ctx, base: base}
+	err := chromedp.Listen(ctx, func(event any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			b.bad = append(b.bad, fmt.Sprint(e.ExceptionDetails.Text, " ", e.ExceptionDetails.Exception))
+		case *log.EventEntryAdded:
+			// A refusal of the API is logged too; those that tests provoke are no complaint.
+			if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork {
+				b.bad = append(b.bad, e.Entry.Text)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatalf("start chromium: %v", err)
+	}
+	return b
+}
+
+// do runs actions within half a minute.
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.t.Fatalf("%v; the page shows:\n%s", err, b.text("body"))
+	}
+}
+
+// open shows an address and waits until its view has drawn what it asked for.
+func (b *browser) open(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.base+path), drawn)
+}
+
+var drawn = chromedp.WaitReady(chromedp.CSS(`.view[data-state]`))
+
+func (b *browser) text(selector string) string {
+	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
+	defer cancel()
+	out, err := chromedp.Run(ctx, chromedp.Evaluate[string](fmt.Sprintf(`document.querySelector(%q)?.innerText ?? ""`, selector)))
+	if err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+// shows polls until an element holds a text.
+func (b *browser) shows(selector, want string) {
+	b.t.Helper()
+	testenv.Eventually(b.t, 20*time.Second, func() error {
+		if got := b.text(selector); !strings.Contains(got, want) {
+			return fmt.Errorf("%s at %s shows %q, want %q in it", selector, b.address(), got, want)
+		}
+		return nil
+	})
+}
+
+func (b *browser) address() string {
+	out, err := chromedp.Run(b.ctx, chromedp.Location())
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimPrefix(out, b.base)
+}
+
+// at polls until the address begins so.
+func (b *browser) at(prefix string) {
+	b.t.Helper()
+	testenv.Eventually(b.t, 10*time.Second, func() error {
+		if got := b.address(); !strings.HasPrefix(got, prefix) {
+			return fmt.Errorf("the address is %s, want it to begin %s", got, prefix)
+		}
+		return nil
+	})
+}
+
+// quiet fails the test when a script failed or the page's policy forbade something.
+func (b *browser) quiet() {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, text := range b.bad {
+		b.t.Errorf("the console says: %s", text)
+	}
+	b.bad = nil
+}
+
+// serveAlso answers from the same store at another address until the returned function is called.
+func serveAlso(t *testing.T, f *flow, cfg api.Config) (base string, stop func()) {
+	t.Helper()
+	cfg.Listen = "127.0.0.1:0"
+	server, err := api.New(cfg, api.Deps{Reader: f.reader, Ping: f.readConn.Ping, Log: slog.New(slog.DiscardHandler), Now: time.Now, Version: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	t.Cleanup(stop)
+	return "http://" + server.Addr(), stop
+}
+
+func TestPage(t *testing.T) {
+	fleet := simulate.DefaultConfig()
+	fleet.Speed = 20 // slow enough that a job is still there when it is clicked
+	f, spill := fleetWithSpills(t, fleet)
+	b := newBrowser(t, "http://"+f.server.Addr())
+	jobPage := "/jobs/" + url.PathEscape(spill.JobID) + "?cluster=" + url.QueryEscape(spill.Cluster)
+	rack := spill.Verdict.Shape[0]
+	rackPage := "/domains/" + url.PathEscape(rack.Domain) + "?cluster=" + url.QueryEscape(spill.Cluster)
+
+	t.Run("from the racks to why a job spilled, by clicks", func(t *testing.T) {
+		b := b.in(t)
+		b.open("/")
+		b.shows(".summary", "GPUs:")
+		b.shows(".summary", "across racks")
+		b.shows("#freshness", "Fresh")
+		b.do(chromedp.Click(chromedp.CSS(`.side .jobs button`)))
+		b.at("/racks?job=")
+		b.do(chromedp.Click(chromedp.CSS(`.side a.button`)), drawn)
+		b.at("/jobs/")
+		b.shows(".verdict-line", "Spilled")
+		b.shows("h1", "Job ")
+		b.do(chromedp.NavigateBack(), drawn)
+		b.at("/racks")
+	})
+	t.Run("the job page says what the API says", func(t *testing.T) {
+		b := b.in(t)
+		job, err := f.reader.Job(context.Background(), spill.Cluster, spill.JobID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := job.Pick(int32(spill.Attempt))
+		if err != nil {
+			t.Fatal(err)
+		}
+		why := read.Explain(job, a, f.settings.API.Links)
+		b.open(jobPage + fmt.Sprintf("&attempt=%d", spill.Attempt))
+		b.shows(".verdict-line", why.Lines[0])
+		b.shows(".why", why.Lines[1])
+		if why.Advice != nil {
+			b.shows("main", *why.Advice)
+		}
+		b.shows(".rack-row", rack.Name())
+		b.shows("main", "No traffic is known")
+	})
+	t.Run("keys alone lead from view to view and to a rack", func(t *testing.T) {
+		b := b.in(t)
+		b.open("/racks")
+		b.do(chromedp.KeyEvent("g"), chromedp.KeyEvent("s"))
+		b.at("/spills")
+		b.shows("h1", "Spills")
+		b.do(chromedp.KeyEvent("/"), chromedp.Evaluate[chromedp.Void](`document.activeElement.select()`), chromedp.KeyEvent(spill.JobID), chromedp.KeyEvent(kb.Enter))
+		b.at("/jobs/" + spill.JobID)
+		b.do(chromedp.KeyEvent("\t"), chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`), chromedp.KeyEvent("g"), chromedp.KeyEvent("r"))
+		b.at("/racks")
+		b.do(drawn, chromedp.Focus(chromedp.CSS(`.map canvas`)), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight))
+		b.at("/racks?domain=")
+		b.shows(".side h2", "rack03")
+		b.do(chromedp.KeyEvent(kb.Enter), drawn)
+		b.at("/domains/")
+		b.shows("h1", "rack03")
+	})
+	t.Run("clicking the map picks a rack", func(t *testing.T) {
+		b := b.in(t)
+		b.open("/racks")
+		b.do(chromedp.Evaluate[chromedp.Void](`(() => { const c = document.querySelector(".map canvas"), r = c.getBoundingClientRect();
+			c.dispatchEvent(new MouseEvent("click", {clientX: r.left + 20, clientY: r.top + 12, bubbles: true})); })()`))
+		b.at("/racks?")
+		b.shows(".side h2", "rack01")
+	})
+	t.Run("empty, unknown, refused and stale are told apart in words", func(t *testing.T) {
+		b := b.in(t)
+		b.open("/spills?user=nobody-of-that-name")
+		b.shows("main", "No placement was judged a spill by these filters")
+		b.open("/jobs/404404")
+		b.shows("main", "never seen")
+		b.open("/advice?gpus=64")
+		b.shows("main", "advisor")
+	})
+	t.Run("what stays on the screen is said to be old when the service is gone", func(t *testing.T) {
+		b := b.in(t)
+		address, stop := serveAlso(t, f, api.DefaultConfig())
+		b.base = address
+		b.open("/racks")
+		b.shows(".summary", "GPUs:")
+		stop()
+		b.shows("#freshness", "No connection")
+		b.shows("#freshness", "What you see is from")
+		b.shows(".summary", "GPUs:")
+	})
+	t.Run("a service with a token asks for it and keeps it in the tab", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(file, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg := api.DefaultConfig()
+		cfg.TokenFile = file
+		b := b.in(t)
+		b.base, _ = serveAlso(t, f, cfg)
+		answer := func(token string) {
+			b.do(chromedp.WaitVisible(chromedp.CSS(`#token-dialog[open]`)), chromedp.SetValue(chromedp.CSS(`#token`), token),
+				chromedp.Click(chromedp.CSS(`#token-form button`)))
+		}
+		b.do(chromedp.Navigate(b.base + "/racks"))
+		answer("wrong-wrong-wrong")
+		b.shows("#token-wrong", "refused")
+		answer("0123456789abcdef0123456789abcdef")
+		b.shows(".summary", "GPUs:")
+		b.open("/spills")
+		b.shows(".summary", "spilled placement")
+		if got := b.address(); strings.Contains(got, "0123") {
+			t.Errorf("the token stands in the address %s", got)
+		}
+	})
+	t.Run("no serious finding of axe in any view, theme and width", func(t *testing.T) {
+		b := b.in(t)
+		axe := string(testenv.NPMFile(t, "axe-core", "axe.min.js"))
+		shots := os.Getenv("SPILLWAY_SHOTS") // a folder to keep pictures of every view in
+		views := []struct{ name, path string }{
+			{"racks", "/racks"}, {"racks-job", "/racks?job=" + spill.JobID}, {"racks-tenant", "/racks?by=tenant&lines=off"}, {"racks-table", "/racks?as=table"},
+			{"rack", rackPage}, {"spills", "/spills"}, {"spills-empty", "/spills?user=nobody"}, {"job", jobPage},
+			{"job-unknown", "/jobs/404404"}, {"slots", "/slots"}, {"advice", "/advice?gpus=64"}, {"topology", "/topology"}, {"status", "/status"},
+		}
+		for _, theme := range []string{"light", "dark"} {
+			for _, width := range []int64{1280, 390} {
+				height := int64(900)
+				b.do(chromedp.EmulateViewport(width, height))
+				media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}}
+				if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, media); err != nil {
+					t.Fatal(err)
+				}
+				for _, v := range views {
+					where := fmt.Sprintf("%s-%s-%d", v.name, theme, width)
+					b.do(chromedp.Navigate(b.base + v.path))
+					testenv.Eventually(t, 20*time.Second, func() error {
+						if text := b.text("main"); text == "" || strings.Contains(text, "Reading") || strings.Contains(text, "Asking") {
+							return fmt.Errorf("%s shows %q", where, text)
+						}
+						return nil
+					})
+					wide, err := chromedp.Run(b.ctx, chromedp.Evaluate[int](`document.documentElement.scrollWidth - innerWidth`))
+					if err != nil || wide > 0 {
+						t.Errorf("%s is %d pixels wider than the screen (%v)", where, wide, err)
+					}
+					if shots != "" {
+						png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+						if err != nil {
+							t.Fatal(err)
+						}
+						if err := os.WriteFile(filepath.Join(shots, where+".png"), png, 0o644); err != nil {
+							t.Fatal(err)
+						}
+					}
+					for _, finding := range b.axe(axe) {
+						t.Errorf("%s: %s", where, finding)
+					}
+				}
+			}
+		}
+	})
+}
+
+// in is the same browser in a subtest; what the console complains of fails that subtest.
+func (b *browser) in(t *testing.T) *browser {
+	one := &browser{t: t, ctx: b.ctx, base: b.base}
+	t.Cleanup(func() {
+		b.t = t
+		b.quiet()
+	})
+	return one
+}
+
+// axe gives the serious and critical findings.
+func (b *browser) axe(source string) (out []string) {
+	b.t.Helper()
+	run := `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations.map((v) => ({id: v.id, impact: v.impact, help: v.help,
+		nodes: v.nodes.slice(0, 3).map((n) => n.target.join(" ") + ": " + (n.any[0]?.message ?? n.all[0]?.message ?? n.none[0]?.message ?? ""))}))))`
+	b.do(chromedp.Evaluate[chromedp.Void](source))
+	raw, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](run, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var findings []struct {
+		ID, Impact, Help string
+		Nodes            []string
+	}
+	if err := json.Unmarshal([]byte(raw), &findings); err != nil {
+		b.t.Fatalf("read axe's answer %q: %v", raw, err)
+	}
+	for _, f := range findings {
+		if f.Impact == "serious" || f.Impact == "critical" {
+			out = append(out, fmt.Sprintf("%s (%s): %s: %s", f.ID, f.Impact, f.Help, strings.Join(f.Nodes, "; ")))
+		}
+	}
+	return out
+}
