@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
 	"github.com/spillway-io/spillway/query/read"
@@ -127,6 +129,25 @@ func benchLatency(ctx context.Context, b *benchRun) error {
 	p50, p99, most := quantiles(took)
 	b.sayf("  %d starts sampled at %.0f records/s: p50 %s, p99 %s, slowest %s, %d without a verdict in 30 s", len(took), events,
 		p50.Round(time.Millisecond), p99.Round(time.Millisecond), most.Round(time.Millisecond), lost)
+	return b.sayPassSteps(f.tel.Registry)
+}
+
+// sayPassSteps prints where the passes spent their time.
+func (b *benchRun) sayPassSteps(metrics prometheus.Gatherer) error {
+	families, err := metrics.Gather()
+	if err != nil {
+		return fmt.Errorf("read the metrics: %w", err)
+	}
+	for _, family := range families {
+		if family.GetName() != "spillway_enrich_step_seconds" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			h := m.GetHistogram()
+			mean := time.Duration(h.GetSampleSum() / float64(max(h.GetSampleCount(), 1)) * float64(time.Second))
+			b.sayf("    %-16s %5d times, %8s each", m.GetLabel()[0].GetValue(), h.GetSampleCount(), mean.Round(100*time.Microsecond))
+		}
+	}
 	return nil
 }
 

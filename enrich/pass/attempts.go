@@ -28,6 +28,9 @@ type attemptSpan struct {
 // flushRows is how many rows go into one insert of attempts and of placements.
 const flushRows = 100_000
 
+// smallBatch is up to how many records of placements a batch is folded by what is in memory of their jobs.
+const smallBatch = 5_000
+
 var recordColumns = columns[record]{
 	plain("cluster", func(r *record) *string { return &r.cluster }),
 	plain("job_id", func(r *record) *string { return &r.jobID }),
@@ -76,6 +79,7 @@ var recordColumns = columns[record]{
 	reading(`arrayStringConcat(planned_nodes, '\n')`, plain("planned_nodes", func(r *record) *string { return &r.packed.planned })),
 	instant("observed_at", func(r *record) *int64 { return &r.observed }),
 	plain("revision", func(r *record) *uint64 { return &r.revision }),
+	plain("kafka_partition", func(r *record) *int32 { return &r.partition }),
 	plain("kafka_offset", func(r *record) *int64 { return &r.offset }),
 }
 
@@ -240,42 +244,38 @@ func indices[R any](name string, at func(*R) *[][]uint16) column[R] {
 // foldAttempts folds all records of the jobs the batch names into attempts and placements, writes what changed and says
 // what of it has to be judged. A run whose key turned out to be another one is withdrawn under the old key.
 func (p *Passes) foldAttempts(ctx context.Context, b batch) (touched []attemptSpan, err error) {
-	if len(b.of(rawPlacements)) == 0 {
+	ranges := b.of(rawPlacements)
+	if len(ranges) == 0 {
 		return nil, nil
 	}
+	rows := int64(0)
+	for _, r := range ranges {
+		rows += r.To - r.From
+	}
 	jobs := "(cluster, job_id) IN (SELECT cluster, job_id FROM placement_events WHERE " + b.where(rawPlacements) + ")"
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"optimize_read_in_order": 1}))
-	f := &attemptsFold{p: p, ctx: ctx}
+	f := &attemptsFold{p: p, ctx: clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"optimize_read_in_order": 1}))}
 	defer f.close()
-	if f.records, err = openCursor(ctx, p.conn, recordColumns, "SELECT "+recordColumns.reads()+" FROM placement_events WHERE "+jobs+" AND "+
+	if f.records, err = openCursor(f.ctx, p.conn, recordColumns, "SELECT "+recordColumns.reads()+" FROM placement_events WHERE "+jobs+" AND "+
 		b.seen(rawPlacements)+" ORDER BY cluster, job_id"); err != nil {
 		return nil, fmt.Errorf("fold attempts: read records: %w", err)
 	}
-	if f.attempts, err = openCursor(ctx, p.conn, attemptColumns, "SELECT "+attemptColumns.reads()+" FROM attempts WHERE "+jobs+
-		" ORDER BY cluster, job_id, attempt, version DESC LIMIT 1 BY cluster, job_id, attempt"); err != nil {
-		return nil, fmt.Errorf("fold attempts: read attempts: %w", err)
+	if rows <= smallBatch {
+		err = f.small(ranges)
+	} else {
+		err = f.large(jobs)
 	}
-	if f.placements, err = openCursor(ctx, p.conn, placementColumns, "SELECT "+placementColumns.reads()+" FROM placements WHERE "+jobs+
-		" ORDER BY cluster, job_id, attempt, seq, version DESC LIMIT 1 BY cluster, job_id, attempt, seq"); err != nil {
-		return nil, fmt.Errorf("fold attempts: read placements: %w", err)
-	}
-	for f.records.more {
-		if err := f.job(); err != nil {
-			return nil, fmt.Errorf("fold attempts: %w", err)
-		}
-	}
-	if err := f.flush(0); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("fold attempts: %w", err)
 	}
 	return f.touched, nil
 }
 
-// attemptsFold walks records, known attempts and known placements in step, job by job.
+// attemptsFold folds records job by job.
 type attemptsFold struct {
 	p             *Passes
 	ctx           context.Context
 	records       *cursor[record]
-	attempts      *cursor[attemptRow]
+	attempts      *cursor[attemptRow] // of a large batch: as stored
 	placements    *cursor[placementRow]
 	newAttempts   []attemptRow
 	newPlacements []placementRow
@@ -283,40 +283,112 @@ type attemptsFold struct {
 }
 
 func (f *attemptsFold) close() {
-	if f.records != nil && f.records.rows != nil {
+	if f.records != nil {
 		f.records.close()
 	}
-	if f.attempts != nil && f.attempts.rows != nil {
+	if f.attempts != nil {
 		f.attempts.close()
 	}
-	if f.placements != nil && f.placements.rows != nil {
+	if f.placements != nil {
 		f.placements.close()
 	}
 }
 
-func (f *attemptsFold) job() error {
+// take gives the records of the next job.
+func (f *attemptsFold) take() ([]record, error) {
 	cluster, job := f.records.next.cluster, f.records.next.jobID
 	records, err := f.records.take(func(r *record) bool { return r.jobID == job && r.cluster == cluster })
 	if err != nil {
-		return fmt.Errorf("read records: %w", err)
+		return nil, fmt.Errorf("read records: %w", err)
 	}
 	for i := range records {
 		records[i].unpack()
 	}
-	known, err := f.attempts.take(func(r *attemptRow) bool { return r.jobID == job && r.cluster == cluster })
-	if err != nil {
+	return records, nil
+}
+
+// small folds by what is in memory of the jobs; what is not is read into it first.
+func (f *attemptsFold) small(ranges []offsetRange) error {
+	var jobs [][]record
+	missing := map[string][]string{} // jobs by cluster
+	for f.records.more {
+		records, err := f.take()
+		if err != nil {
+			return err
+		}
+		jobs = append(jobs, records)
+		cluster, id := records[0].cluster, records[0].jobID
+		c, err := f.p.cluster(f.ctx, cluster)
+		if err != nil {
+			return err
+		}
+		if c.jobs[id] == nil && (f.p.state.unclean || !allNew(records, ranges)) {
+			missing[cluster] = append(missing[cluster], id)
+		}
+	}
+	for cluster, ids := range missing {
+		if err := f.p.remember(f.ctx, f.p.state.clusters[cluster], ids); err != nil {
+			return err
+		}
+	}
+	for _, records := range jobs {
+		known := cmp.Or(f.p.state.clusters[records[0].cluster].jobs[records[0].jobID], &job{})
+		f.fold(records, known.attempts, known.placements)
+	}
+	for _, c := range f.p.state.clusters {
+		c.tell(f.newAttempts, f.newPlacements, f.p.now().UnixMilli())
+	}
+	return f.flush(0)
+}
+
+// allNew says that no record was there before this batch: nothing was folded of the job.
+func allNew(records []record, ranges []offsetRange) bool {
+	for i := range records {
+		r := &records[i]
+		if !slices.ContainsFunc(ranges, func(o offsetRange) bool { return o.Partition == r.partition && r.offset >= o.From }) {
+			return false
+		}
+	}
+	return true
+}
+
+// large walks records, known attempts and known placements in step. What is in memory is of no use afterwards.
+func (f *attemptsFold) large(jobs string) (err error) {
+	f.p.forget()
+	if f.attempts, err = openCursor(f.ctx, f.p.conn, attemptColumns, newestRows(attemptColumns, "attempts", jobs)); err != nil {
 		return fmt.Errorf("read attempts: %w", err)
 	}
-	held, err := f.placements.take(func(r *placementRow) bool { return r.jobID == job && r.cluster == cluster })
-	if err != nil {
+	if f.placements, err = openCursor(f.ctx, f.p.conn, placementColumns, newestRows(placementColumns, "placements", jobs)); err != nil {
 		return fmt.Errorf("read placements: %w", err)
 	}
+	for f.records.more {
+		records, err := f.take()
+		if err != nil {
+			return err
+		}
+		cluster, job := records[0].cluster, records[0].jobID
+		known, err := f.attempts.take(func(r *attemptRow) bool { return r.jobID == job && r.cluster == cluster })
+		if err != nil {
+			return fmt.Errorf("read attempts: %w", err)
+		}
+		held, err := f.placements.take(func(r *placementRow) bool { return r.jobID == job && r.cluster == cluster })
+		if err != nil {
+			return fmt.Errorf("read placements: %w", err)
+		}
+		f.fold(records, known, held)
+		if err := f.flush(flushRows); err != nil {
+			return err
+		}
+	}
+	return f.flush(0)
+}
+
+func (f *attemptsFold) fold(records []record, known []attemptRow, held []placementRow) {
 	folded := foldJob(records)
 	for reason, n := range folded.clamped {
 		f.p.m.clamped.WithLabelValues(reason).Add(float64(n))
 	}
 	f.compare(folded, known, held)
-	return f.flush(flushRows)
 }
 
 // compare keeps what differs from what is known, and tombstones of what is known and holds no longer.

@@ -34,6 +34,7 @@ type record struct {
 	plannedNodes                                         []string
 	observed                                             int64
 	revision                                             uint64
+	partition                                            int32
 	offset                                               int64
 	packed                                               packed
 }

@@ -81,30 +81,48 @@ func (p *Passes) windows(ctx context.Context, s clusterSpan) ([][2]int64, error)
 }
 
 // capacityOf brings the rows of one cluster in [first, last) up to date; both are begins of minutes.
-func (p *Passes) capacityOf(ctx context.Context, cluster string, first, last int64) error {
-	var stored map[capacityKey]capacityRow
-	var h clusterHistory
-	err := together(
-		func() (err error) { stored, err = p.capacityRows(ctx, cluster, first, last); return },
-		func() error { return p.nodeHistory(ctx, cluster, first-1, last, &h) },
-		func() (err error) { h.claims, err = p.claims(ctx, cluster, first-1, last); return },
-	)
+func (p *Passes) capacityOf(ctx context.Context, name string, first, last int64) error {
+	c, err := p.cluster(ctx, name)
 	if err != nil {
 		return err
+	}
+	stored, h := c.rows, c.now()
+	if first < c.since {
+		h = clusterHistory{homes: c.homes, offers: c.offers, usual: h.usual}
+		if err := together(
+			func() (err error) { stored, err = p.capacityRows(ctx, name, first, last); return },
+			func() (err error) { h.claims, err = p.claims(ctx, name, first-1, last); return },
+		); err != nil {
+			return err
+		}
 	}
 	sizes := make([]uint16, len(p.cfg.SlotSizes))
 	for i, n := range p.cfg.SlotSizes {
 		sizes[i] = uint16(n)
 	}
+	var known []capacityKey
+	for k := range stored {
+		if k.minute >= first && k.minute < last {
+			known = append(known, k)
+		}
+	}
 	w := &writer{table: "domain_capacity"}
-	for k, r := range h.sweep(first, sizes, slices.Collect(maps.Keys(stored))) {
+	changed := map[capacityKey]capacityRow{}
+	for k, r := range h.sweep(first, sizes, known) {
 		if old, known := stored[k]; k.minute >= last || known && old.equal(r) {
 			continue
 		}
-		w.add(cluster, k.domain, moment(k.minute), r.nodes, r.nodesUsable, r.nodesFree, r.gpus, r.usable, r.held, r.probe,
+		w.add(name, k.domain, moment(k.minute), r.nodes, r.nodesUsable, r.nodesFree, r.gpus, r.usable, r.held, r.probe,
 			r.free, r.sizes, r.slots, r.basis, p.version, uint8(0))
+		if k.minute >= c.since {
+			changed[k] = r
+		}
 	}
-	return p.write(ctx, w)
+	if err := p.write(ctx, w); err != nil {
+		return err
+	}
+	maps.Copy(c.rows, changed)
+	return nil
 }
 
 // capacityRows reads the stored rows of a cluster in [first, last).
@@ -136,27 +154,6 @@ func together(questions ...func() error) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// nodeHistory reads where the nodes of a cluster sat and what they offered from first to last (Unix ms).
-func (p *Passes) nodeHistory(ctx context.Context, cluster string, first, last int64, h *clusterHistory) error {
-	h.homes, h.offers = map[string][]interval[home]{}, map[string][]interval[offer]{}
-	return p.ask(ctx, capacityQuestion("capacity_nodes", cluster, first, last), func(rows driver.Rows) error {
-		var node string
-		var isHome uint8
-		var from, to int64
-		var ho home
-		var of offer
-		if err := rows.Scan(&node, &isHome, &from, &to, &ho.domain, &ho.reason, &of.present, &of.usable); err != nil {
-			return err
-		}
-		if isHome == 1 {
-			h.homes[node] = append(h.homes[node], interval[home]{from, to, ho})
-		} else {
-			h.offers[node] = append(h.offers[node], interval[offer]{from, to, of})
-		}
-		return nil
-	})
 }
 
 // claims reads what placements held on the nodes of a cluster from first to last (Unix ms).

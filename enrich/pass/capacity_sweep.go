@@ -10,15 +10,19 @@ import (
 const minute int64 = 60_000
 
 // home says where a node sits over a time; domain ” = unknown, for the reason given.
-type home struct{ domain, reason string }
+type home struct {
+	effective
+	generation uint64 // of the cluster's membership
+}
 
 // offer is what a node offers; nil = not known.
 type offer struct{ present, usable *uint16 }
 
 // claim is GPUs of a node that a placement holds; gpus < 0 = how many is not known.
 type claim struct {
-	gpus  int
-	probe bool
+	gpus        int
+	probe       bool
+	expectedEnd int64 // Unix ms, 0 = no estimate
 }
 
 // clusterHistory is all that the capacity of a cluster depends on, by node.
@@ -26,6 +30,7 @@ type clusterHistory struct {
 	homes  map[string][]interval[home]
 	offers map[string][]interval[offer]
 	claims map[string][]interval[claim]
+	usual  int // GPUs of a node that nobody counted; 0 = not known
 }
 
 // capacityRow is one row of domain_capacity, without its keys.
@@ -62,11 +67,11 @@ type capacityKey struct {
 // which of them share NVLink.
 func (h clusterHistory) sweep(first int64, sizes []uint16, also []capacityKey) map[capacityKey]capacityRow {
 	s := &sweeper{
-		sizes: sizes, usual: h.usualGPUs(), nodes: map[string]*sweptNode{}, domains: map[string]map[*sweptNode]struct{}{},
+		sizes: sizes, usual: h.usual, nodes: map[string]*sweptNode{}, domains: map[string]map[*sweptNode]struct{}{},
 		rows: map[string]capacityRow{}, dirty: map[string]struct{}{},
 	}
 	// What holds just before the first minute is the state that the first row differs from.
-	changes := h.begin(s, first)
+	changes := h.begin(s, first, -1)
 	s.settle(0, nil)
 	minutes := map[int64][]string{}
 	for _, c := range changes {
@@ -97,6 +102,57 @@ type sweptNode struct {
 	probe  int
 	heldBy int // claims of real jobs whose count is not known
 	probed int // the same of probe jobs
+	dueG   int // of held: claims that last longer than the window
+	dueBy  int // of heldBy
+}
+
+// apply begins or ends something on the node.
+func (n *sweptNode) apply(c sweptChange) {
+	sign := -1
+	if c.begin {
+		sign = 1
+	}
+	switch {
+	case c.home != nil:
+		n.home = nil
+		if c.begin {
+			n.home = c.home
+		}
+	case c.offer != nil:
+		n.offer = nil
+		if c.begin {
+			n.offer = c.offer
+		}
+	case c.due:
+		n.due(*c.claim, sign)
+	default:
+		n.hold(*c.claim, sign)
+	}
+}
+
+// hold adds a claim, or takes it away.
+func (n *sweptNode) hold(c claim, sign int) {
+	switch {
+	case c.gpus < 0 && c.probe:
+		n.probed += sign
+	case c.gpus < 0:
+		n.heldBy += sign
+	case c.probe:
+		n.probe += sign * c.gpus
+	default:
+		n.held += sign * c.gpus
+	}
+}
+
+// due adds a claim to those that last, or takes it away.
+func (n *sweptNode) due(c claim, sign int) {
+	switch {
+	case c.probe:
+	case c.gpus < 0:
+		n.dueBy += sign
+	default:
+		n.dueG += sign * c.gpus
+	}
 }
 
 // sweptChange is one thing that begins or ends on a node.
@@ -106,7 +162,14 @@ type sweptChange struct {
 	home  *home
 	offer *offer
 	claim *claim
+	due   bool // the claim's lasting longer than the window, not the claim itself
 	begin bool
+}
+
+// sweeping is something that runs through the time of a cluster.
+type sweeping interface {
+	node(name string) *sweptNode
+	apply(c sweptChange)
 }
 
 type sweeper struct {
@@ -129,14 +192,14 @@ func (s *sweeper) node(name string) *sweptNode {
 }
 
 // begin puts what holds just before the first moment into s and gives all begins and ends from then on, in order. Where
-// one interval ends as the next begins, the end comes first.
-func (h clusterHistory) begin(s *sweeper, first int64) []sweptChange {
+// one interval ends as the next begins, the end comes first. With a window (ms, not negative) claims count as due too.
+func (h clusterHistory) begin(s sweeping, first, window int64) []sweptChange {
 	var ends, begins []sweptChange
-	add := func(name string, from, to int64, c sweptChange) {
+	add := func(n *sweptNode, from, to int64, c sweptChange) {
 		if to < first {
 			return
 		}
-		c.node, c.begin = s.node(name), true
+		c.node, c.begin = n, true
 		if from < first {
 			s.apply(c)
 		} else {
@@ -150,17 +213,22 @@ func (h clusterHistory) begin(s *sweeper, first int64) []sweptChange {
 	}
 	for name, list := range h.homes {
 		for i := range list {
-			add(name, list[i].from, list[i].to, sweptChange{home: &list[i].value})
+			add(s.node(name), list[i].from, list[i].to, sweptChange{home: &list[i].value})
 		}
 	}
 	for name, list := range h.offers {
 		for i := range list {
-			add(name, list[i].from, list[i].to, sweptChange{offer: &list[i].value})
+			add(s.node(name), list[i].from, list[i].to, sweptChange{offer: &list[i].value})
 		}
 	}
 	for name, list := range h.claims {
+		n := s.node(name)
 		for i := range list {
-			add(name, list[i].from, list[i].to, sweptChange{claim: &list[i].value})
+			c := &list[i].value
+			add(n, list[i].from, list[i].to, sweptChange{claim: c})
+			if due := dueUntil(list[i].from, list[i].to, c.expectedEnd, window); window >= 0 && due > list[i].from {
+				add(n, list[i].from, due, sweptChange{claim: c, due: true})
+			}
 		}
 	}
 	changes := append(ends, begins...)
@@ -171,36 +239,14 @@ func (h clusterHistory) begin(s *sweeper, first int64) []sweptChange {
 func (s *sweeper) apply(c sweptChange) {
 	n := c.node
 	s.dirty[n.domain()] = struct{}{}
-	switch {
-	case c.home != nil:
-		delete(s.domains[n.domain()], n)
-		n.home = nil
-		if c.begin {
-			n.home = c.home
-		}
-		s.join(n)
-		s.dirty[n.domain()] = struct{}{}
-	case c.offer != nil:
-		n.offer = nil
-		if c.begin {
-			n.offer = c.offer
-		}
-	default:
-		sign := -1
-		if c.begin {
-			sign = 1
-		}
-		switch {
-		case c.claim.gpus < 0 && c.claim.probe:
-			n.probed += sign
-		case c.claim.gpus < 0:
-			n.heldBy += sign
-		case c.claim.probe:
-			n.probe += sign * c.claim.gpus
-		default:
-			n.held += sign * c.claim.gpus
-		}
+	if c.home == nil {
+		n.apply(c)
+		return
 	}
+	delete(s.domains[n.domain()], n)
+	n.apply(c)
+	s.join(n)
+	s.dirty[n.domain()] = struct{}{}
 }
 
 func (s *sweeper) join(n *sweptNode) {
@@ -314,6 +360,8 @@ func (s *sweeper) compute(domain string) capacityRow {
 // nodeCount is one node's part of its domain's figures.
 type nodeCount struct {
 	gpus, usable, held, probe, free int
+	claimed                         int // by real jobs; more than the node has where two claim the same
+	later                           int // free once those due to end within the window are gone
 	basis                           string
 }
 
@@ -343,14 +391,19 @@ func (n *sweptNode) gpus(usual int) nodeCount {
 	if n.heldBy+n.probed > 0 && c.basis == basisExact {
 		c.basis = basisAssumed
 	}
-	c.free = max(0, c.usable-c.held)
+	due := min(n.dueG, c.gpus)
+	if n.dueBy > 0 {
+		due = c.gpus
+	}
+	c.claimed = max(c.held, n.held)
+	c.free, c.later = max(0, c.usable-c.held), max(0, c.usable-due)
 	return c
 }
 
-// usualGPUs is the GPU count that most nodes with a count have, or the largest a placement held on a node; 0 = not known.
-func (h clusterHistory) usualGPUs() int {
+// usualOffer is the GPU count that most nodes with a count have; 0 = nobody counted any.
+func usualOffer(offers map[string][]interval[offer]) int {
 	counts := map[int]int{}
-	for _, list := range h.offers {
+	for _, list := range offers {
 		o := slices.MaxFunc(list, func(a, b interval[offer]) int { return cmp.Compare(a.from, b.from) }).value
 		if known := cmp.Or(o.present, o.usable); known != nil && *known > 0 {
 			counts[int(*known)]++
@@ -360,14 +413,6 @@ func (h clusterHistory) usualGPUs() int {
 	for gpus, nodes := range counts {
 		if nodes > counts[usual] || nodes == counts[usual] && gpus > usual {
 			usual = gpus
-		}
-	}
-	if usual > 0 {
-		return usual
-	}
-	for _, list := range h.claims {
-		for _, c := range list {
-			usual = max(usual, c.value.gpus)
 		}
 	}
 	return usual

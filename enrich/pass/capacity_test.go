@@ -22,6 +22,18 @@ type testPlacement struct {
 	deleted  bool
 }
 
+func homeIn(domain string) home { return home{effective: effective{domain: domain}} }
+
+// mostClaimed is the largest count that anybody claimed of a node.
+func mostClaimed(claims map[string][]interval[claim]) (n int) {
+	for _, list := range claims {
+		for _, c := range list {
+			n = max(n, c.value.gpus)
+		}
+	}
+	return n
+}
+
 func u16(n uint16) *uint16 { return &n }
 
 // fleet is what a capacity test puts into the tables, and what its oracle counts.
@@ -51,10 +63,13 @@ func (f fleet) at(domain string, t int64, sizes []uint16) capacityRow {
 			if p.gpus[i] != nil {
 				g = int(*p.gpus[i])
 			}
-			h.claims[n] = append(h.claims[n], interval[claim]{p.from, p.to, claim{g, p.probe}})
+			h.claims[n] = append(h.claims[n], interval[claim]{p.from, p.to, claim{gpus: g, probe: p.probe}})
 		}
 	}
-	usual := h.usualGPUs()
+	usual := usualOffer(h.offers)
+	if usual == 0 {
+		usual = mostClaimed(h.claims)
+	}
 	r := capacityRow{sizes: sizes, slots: make([]uint32, len(sizes)), basis: basisExact}
 	type node struct{ gpus, free int }
 	var nodes []node
@@ -205,6 +220,7 @@ func (s *store) putPlacement(cluster string, p testPlacement) {
 func (s *store) capacity(cluster string, from, to int64) {
 	s.t.Helper()
 	s.version++
+	s.forget() // the tables were written behind its back
 	if err := s.foldCapacity(context.Background(), []clusterSpan{{cluster, moment(from), moment(to)}}); err != nil {
 		s.t.Fatal(err)
 	}
@@ -227,9 +243,9 @@ func randomFleet(rnd *rand.Rand) fleet {
 				until = forever
 			}
 			if rnd.IntN(8) > 0 {
-				h := home{[]string{"x", "y", "z"}[rnd.IntN(3)], ""}
+				h := homeIn([]string{"x", "y", "z"}[rnd.IntN(3)])
 				if rnd.IntN(6) == 0 {
-					h = home{"", []string{reasonRemoved, reasonInProgress}[rnd.IntN(2)]}
+					h = home{effective: effective{reason: []string{reasonRemoved, reasonInProgress}[rnd.IntN(2)]}}
 				}
 				f.homes[node] = append(f.homes[node], interval[home]{t, until, h})
 			}
@@ -373,7 +389,7 @@ func (s *store) compareNow(seed uint64, cluster string, f fleet, t int64) {
 // Rows are kept only where something changed, so that a year of an idle domain is one row.
 func TestFoldCapacityWritesChangesOnly(t *testing.T) {
 	s := newStore(t)
-	s.putHomes("c", map[string][]interval[home]{"n1": {{base, forever, home{"x", ""}}}})
+	s.putHomes("c", map[string][]interval[home]{"n1": {{base, forever, homeIn("x")}}})
 	s.putOffers("c", map[string][]interval[offer]{"n1": {{base, forever, offer{u16(4), u16(4)}}}})
 	s.capacity("c", base, forever)
 	p := testPlacement{job: "1", from: minuteAt(5.5), to: forever, nodes: []string{"n1"}, gpus: []*uint16{u16(4)}}
@@ -398,7 +414,7 @@ func TestFoldCapacityWritesChangesOnly(t *testing.T) {
 // What ends with a minute's first millisecond held until then: the row of that minute says that it no longer does.
 func TestFoldCapacitySeesWhatEndsWithTheMinute(t *testing.T) {
 	s := newStore(t)
-	s.putHomes("c", map[string][]interval[home]{"n1": {{base, minuteAt(5), home{"x", ""}}, {minuteAt(5), forever, home{"y", ""}}}})
+	s.putHomes("c", map[string][]interval[home]{"n1": {{base, minuteAt(5), homeIn("x")}, {minuteAt(5), forever, homeIn("y")}}})
 	s.putOffers("c", map[string][]interval[offer]{"n1": {{base, forever, offer{u16(4), u16(4)}}}})
 	s.capacity("c", minuteAt(5), forever)
 	rows, err := s.capacityRows(context.Background(), "c", base, base+10*minute)
@@ -416,7 +432,7 @@ func TestCapacityOfOneDomain(t *testing.T) {
 		h := clusterHistory{homes: map[string][]interval[home]{}, offers: map[string][]interval[offer]{}, claims: map[string][]interval[claim]{}}
 		for i := range 18 {
 			n := fmt.Sprint(i)
-			h.homes[n] = []interval[home]{{0, forever, home{"x", ""}}}
+			h.homes[n] = []interval[home]{{0, forever, homeIn("x")}}
 			o := offer{u16(4), u16(4)}
 			if i >= usable {
 				o.usable = u16(0)
@@ -443,21 +459,21 @@ func TestCapacityOfOneDomain(t *testing.T) {
 			nvl72(18, func() map[int]claim {
 				m := map[int]claim{}
 				for i := range 18 {
-					m[i] = claim{1, false}
+					m[i] = claim{gpus: 1}
 				}
 				return m
 			}()),
 			capacityRow{18, 18, 0, 72, 72, 18, 0, 54, sizes, []uint32{54, 0, 0, 0, 0, 0}, basisExact},
 		},
 		"a probe job occupies and is free to any real job": {
-			nvl72(18, map[int]claim{0: {4, true}}), capacityRow{18, 18, 18, 72, 72, 0, 4, 72, sizes, []uint32{72, 18, 9, 4, 1, 1}, basisExact},
+			nvl72(18, map[int]claim{0: {gpus: 4, probe: true}}), capacityRow{18, 18, 18, 72, 72, 0, 4, 72, sizes, []uint32{72, 18, 9, 4, 1, 1}, basisExact},
 		},
 		"a job of unknown GPUs holds the whole node, and the figure is marked": {
-			nvl72(18, map[int]claim{0: {-1, false}}), capacityRow{18, 18, 17, 72, 72, 4, 0, 68, sizes, []uint32{68, 17, 8, 4, 1, 0}, basisAssumed},
+			nvl72(18, map[int]claim{0: {gpus: -1}}), capacityRow{18, 18, 17, 72, 72, 4, 0, 68, sizes, []uint32{68, 17, 8, 4, 1, 0}, basisAssumed},
 		},
 		"two jobs that claim the same GPUs hold them once": {
 			func() clusterHistory {
-				h := nvl72(18, map[int]claim{0: {4, false}})
+				h := nvl72(18, map[int]claim{0: {gpus: 4}})
 				h.claims["0"] = append(h.claims["0"], h.claims["0"][0])
 				return h
 			}(), capacityRow{18, 18, 17, 72, 72, 4, 0, 68, sizes, []uint32{68, 17, 8, 4, 1, 0}, basisExact},

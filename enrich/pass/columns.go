@@ -3,6 +3,8 @@ package pass
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -85,7 +87,7 @@ func maybeInstant[R any](name string, at func(*R) *int64) column[R] {
 }
 
 // maybe is a Nullable number of type T.
-func maybe[T uint16 | uint32, R any](name string, at func(*R) *int64) column[R] {
+func maybe[T uint16 | uint32 | int32, R any](name string, at func(*R) *int64) column[R] {
 	c := plain(name, at)
 	c.read = "ifNull(toInt64(" + name + "), -1)"
 	c.collect = func(rows []R) any {
@@ -102,6 +104,51 @@ func maybe[T uint16 | uint32, R any](name string, at func(*R) *int64) column[R] 
 	return c
 }
 
+// maybeList is an array of Nullable numbers, -1 for NULL.
+func maybeList[T uint16 | uint32, R any](name string, at func(*R) *[]int64) column[R] {
+	c := list(name, "arrayMap(x -> ifNull(toInt64(x), -1), "+name+")", at, equal[int64])
+	c.collect = func(rows []R) any {
+		out := make([][]*T, len(rows))
+		for i := range rows {
+			out[i] = make([]*T, len(*at(&rows[i])))
+			for n, v := range *at(&rows[i]) {
+				out[i][n] = known(T(v), v >= 0)
+			}
+		}
+		return out
+	}
+	return c
+}
+
+// maybeBy is a Nullable column with a field of another kind; write gives what is stored of a field.
+func maybeBy[T comparable, S, R any](name, read string, at func(*R) *T, write func(T) *S) column[R] {
+	c := plain(name, at)
+	c.read = read
+	c.collect = func(rows []R) any {
+		out := make([]*S, len(rows))
+		for i := range rows {
+			out[i] = write(*at(&rows[i]))
+		}
+		return out
+	}
+	return c
+}
+
+// details is a Map(String, String).
+func details[R any](name string, at func(*R) *map[string]string) column[R] {
+	return column[R]{
+		name: name, read: name, dest: func(r *R) any { return at(r) },
+		collect: func(rows []R) any {
+			out := make([]map[string]string, len(rows))
+			for i := range rows {
+				out[i] = *at(&rows[i])
+			}
+			return out
+		},
+		same: func(a, b *R) bool { return maps.Equal(*at(a), *at(b)) },
+	}
+}
+
 // columns are those of one table that this package reads or writes.
 type columns[R any] []column[R]
 
@@ -112,6 +159,17 @@ func (c columns[R]) reads() string {
 		list[i] = c[i].read
 	}
 	return strings.Join(list, ", ")
+}
+
+// only gives some of the columns.
+func (c columns[R]) only(names ...string) columns[R] {
+	var out columns[R]
+	for _, one := range c {
+		if slices.Contains(names, one.name) {
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
 func (c columns[R]) dests(r *R, to []any) []any {
@@ -153,6 +211,31 @@ func (c columns[R]) insert(ctx context.Context, conn driver.Conn, table string, 
 	}
 	if err := b.Send(); err != nil {
 		return fmt.Errorf("write %s: %w", table, err)
+	}
+	return nil
+}
+
+// newestRows selects the newest rows of a table where a condition holds for all rows of a key.
+func newestRows[R any](c columns[R], table, where string) string {
+	keys := "cluster, job_id, attempt"
+	if table != "attempts" {
+		keys += ", seq"
+	}
+	return "SELECT " + c.reads() + " FROM " + table + " WHERE " + where + " ORDER BY " + keys + ", version DESC LIMIT 1 BY " + keys
+}
+
+// read calls each for every row of a query, which selects the columns.
+func read[R any](ctx context.Context, conn driver.Conn, c columns[R], query string, each func(R)) error {
+	cur, err := openCursor(ctx, conn, c, query)
+	if err != nil {
+		return fmt.Errorf("read rows: %w", err)
+	}
+	defer cur.close()
+	for cur.more {
+		each(cur.next)
+		if err := cur.step(); err != nil {
+			return fmt.Errorf("read rows: %w", err)
+		}
 	}
 	return nil
 }

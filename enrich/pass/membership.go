@@ -257,6 +257,16 @@ func (f *membershipFold) writeMembership(ctx context.Context, nodes []string, re
 	if err != nil {
 		return nil, err
 	}
+	c, err := f.p.cluster(ctx, f.cluster)
+	if err != nil {
+		return nil, err
+	}
+	homes := func(list []interval[effective]) (out []interval[home]) {
+		for _, iv := range list {
+			out = append(out, interval[home]{iv.from, iv.to, home{iv.value, generation}})
+		}
+		return out
+	}
 	var spans []nodeSpan
 	w := &writer{table: "membership"}
 	add := func(node string, iv interval[effective], deleted uint8) {
@@ -276,7 +286,9 @@ func (f *membershipFold) writeMembership(ctx context.Context, nodes []string, re
 		for _, iv := range drop {
 			add(node, iv, 1)
 		}
+		c.homes[node] = edited(c.homes[node], homes(put), homes(drop))
 	}
+	c.settle(f.p.cfg.Settle)
 	return spans, f.p.write(ctx, w)
 }
 

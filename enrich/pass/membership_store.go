@@ -15,9 +15,8 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-//go:embed sql/membership_*.sql sql/nodes_*.sql sql/capacity_nodes.sql sql/capacity_claims.sql sql/capacity_rows.sql
-//go:embed sql/capacity_days.sql
-var topologySQL embed.FS
+//go:embed sql/*.sql
+var statements embed.FS
 
 // question is one statement of sql/ with what it is asked about.
 type question struct {
@@ -32,7 +31,7 @@ type question struct {
 
 // ask runs a question and calls each for every row.
 func (p *Passes) ask(ctx context.Context, q question, each func(driver.Rows) error) error {
-	text, err := topologySQL.ReadFile("sql/" + q.file + ".sql")
+	text, err := statements.ReadFile("sql/" + q.file + ".sql")
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", q.file, err)
 	}

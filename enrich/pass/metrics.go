@@ -9,17 +9,19 @@ import (
 
 // metrics of the passes. Names are spillway_enrich_*, except for the two gauges of running spills, which alerts read.
 type metrics struct {
-	passes  *prometheus.CounterVec
-	rows    *prometheus.CounterVec
-	touched prometheus.Counter
-	judged  *prometheus.CounterVec
-	clamped *prometheus.CounterVec
-	dropped *prometheus.CounterVec
-	emitted prometheus.Counter
-	seconds *prometheus.HistogramVec
-	oldest  atomic.Int64 // Unix milliseconds of the oldest raw record not judged yet; 0 = none
-	spilled *prometheus.GaugeVec
-	excess  *prometheus.GaugeVec
+	passes     *prometheus.CounterVec
+	rows       *prometheus.CounterVec
+	touched    prometheus.Counter
+	judged     *prometheus.CounterVec
+	clamped    *prometheus.CounterVec
+	dropped    *prometheus.CounterVec
+	emitted    prometheus.Counter
+	loads      prometheus.Counter
+	remembered prometheus.Counter
+	seconds    *prometheus.HistogramVec
+	oldest     atomic.Int64 // Unix milliseconds of the oldest raw record not judged yet; 0 = none
+	spilled    *prometheus.GaugeVec
+	excess     *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
@@ -52,6 +54,14 @@ func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
 			Name: "spillway_enrich_spill_records_total",
 			Help: "Spill records sent out.",
 		}),
+		loads: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_enrich_cluster_loads_total",
+			Help: "Times that what is kept in memory of a cluster was read from the tables.",
+		}),
+		remembered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spillway_enrich_jobs_read_total",
+			Help: "Jobs with late events that were no longer in memory and were read from the tables.",
+		}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "spillway_enrich_step_seconds",
 			Help:    "Time of one step of a pass.",
@@ -77,7 +87,7 @@ func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
 		return max(0, now().Sub(time.UnixMilli(ms)).Seconds())
 	})
 	if reg != nil {
-		reg.MustRegister(m.passes, m.rows, m.touched, m.judged, m.clamped, m.dropped, m.emitted, m.seconds, m.spilled,
+		reg.MustRegister(m.passes, m.rows, m.touched, m.judged, m.clamped, m.dropped, m.emitted, m.loads, m.remembered, m.seconds, m.spilled,
 			m.excess, lag)
 	}
 	return m

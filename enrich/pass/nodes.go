@@ -37,6 +37,14 @@ func (s nodeCapacity) equal(t nodeCapacity) bool {
 		s.state == t.state && s.why == t.why
 }
 
+// offer is what jobs can have of it; a node that takes none offers nothing.
+func (s nodeCapacity) offer() offer {
+	if s.schedulable != nil && !*s.schedulable {
+		return offer{s.present, new(uint16(0))}
+	}
+	return offer{s.present, s.usable}
+}
+
 // offersSame leaves out the texts: nothing is judged by them.
 func (s nodeCapacity) offersSame(t nodeCapacity) bool {
 	return same(s.present, t.present) && same(s.usable, t.usable) && same(s.schedulable, t.schedulable)
@@ -184,6 +192,16 @@ func (f *nodesFold) run(ctx context.Context, changes []changed, b batch) ([]node
 			}
 		}
 	}
+	c, err := f.p.cluster(ctx, f.cluster)
+	if err != nil {
+		return nil, err
+	}
+	offers := func(list []interval[nodeCapacity]) (out []interval[offer]) {
+		for _, iv := range list {
+			out = append(out, interval[offer]{iv.from, iv.to, iv.value.offer()})
+		}
+		return out
+	}
 	states := &writer{table: "node_states"}
 	var spans []nodeSpan
 	for _, node := range slices.Sorted(maps.Keys(from)) {
@@ -199,7 +217,9 @@ func (f *nodesFold) run(ctx context.Context, changes []changed, b batch) ([]node
 		put, drop := edits(old, wanted, nodeCapacity.equal)
 		f.addStates(states, node, put, 0)
 		f.addStates(states, node, drop, 1)
+		c.offers[node] = edited(c.offers[node], offers(put), offers(drop))
 	}
+	c.settle(f.p.cfg.Settle)
 	if err := f.p.write(ctx, states); err != nil {
 		return nil, err
 	}

@@ -143,6 +143,7 @@ func New(cfg Config, deps Deps) (*Passes, error) {
 		p.tracer = noop.NewTracerProvider().Tracer("")
 	}
 	p.m = newMetrics(deps.Registry, p.now)
+	p.state.clusters = map[string]*cluster{}
 	return p, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -45,8 +46,7 @@ func (p *Passes) Once(ctx context.Context) (Stats, error) {
 		total.Judged += s.Judged
 		if err != nil {
 			p.state.unclean, p.state.seen = true, ""
-			clear(p.state.clusters) // what it would have made stale is not known
-			clear(p.state.scratch[:])
+			p.forget()
 			if ctx.Err() == nil {
 				p.m.passes.WithLabelValues("error").Inc()
 			}
@@ -139,27 +139,26 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 			return s, err
 		}
 	}
-	clusters := map[string]bool{} // true: what is known of it may have changed
+	clusters := map[string]bool{}
 	for _, k := range keys {
-		clusters[k.cluster] = clusters[k.cluster] || p.state.clusters[k.cluster].usualGPUs < 0
+		clusters[k.cluster] = true
 	}
-	for _, list := range [][]clusterSpan{membership, offers} {
-		for _, c := range list {
-			clusters[c.Cluster] = true
-		}
-	}
-	for _, c := range held {
-		clusters[c.Cluster] = clusters[c.Cluster] || p.heldTellsUsual(c.Cluster)
+	for _, c := range slices.Concat(membership, offers) {
+		clusters[c.Cluster] = true
 	}
 	err = step("affected", func(ctx context.Context) error {
-		more, err := p.know(ctx, clusters)
-		if err != nil {
-			return err
-		}
-		keys = append(keys, more...)
-		for cluster := range clusters {
-			more, err := p.affected(ctx, cluster, spansOf(membership, cluster), spansOf(offers, cluster), spansOf(held, cluster))
+		for name := range clusters {
+			c, err := p.cluster(ctx, name)
 			if err != nil {
+				return err
+			}
+			c.settle(p.cfg.Settle)
+			more, err := p.otherUsual(ctx, c)
+			if err != nil {
+				return err
+			}
+			keys = append(keys, more...)
+			if more, err = p.affected(ctx, c, spansOf(membership, name), spansOf(offers, name), spansOf(held, name)); err != nil {
 				return err
 			}
 			keys = append(keys, more...)
@@ -186,12 +185,10 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 		s.Rows += int(r.To - r.From)
 	}
 	p.state.gaugesDue = p.state.gaugesDue || s.Judged > 0
+	for _, c := range p.state.clusters {
+		c.prune(p.now())
+	}
 	return s, nil
-}
-
-// heldTellsUsual reports whether the usual number of GPUs of a cluster comes from what jobs hold.
-func (p *Passes) heldTellsUsual(cluster string) bool {
-	return p.state.clusters[cluster].fromHeld
 }
 
 func clustersOf(spans []nodeSpan) []clusterSpan {
@@ -239,15 +236,15 @@ func (p *Passes) leftovers(ctx context.Context) (leftovers, error) {
 			SELECT cluster, job_id, attempt FROM placements WHERE version > {since:UInt64} AND version < {version:UInt64}
 			UNION DISTINCT
 			SELECT cluster, job_id, attempt FROM attempts WHERE version > {since:UInt64} AND version < {version:UInt64}
+			UNION DISTINCT
+			SELECT cluster, job_id, attempt FROM verdicts WHERE version > {since:UInt64} AND version < {version:UInt64}
 		)
 		SELECT cluster, job_id, attempt, seq, toUnixTimestamp64Milli(valid_from) FROM placements
 		WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM named) AND (cluster, job_id, attempt) IN (SELECT * FROM named)
 		ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq`); err != nil {
 		return l, err
 	}
-	// Verdicts that were written and perhaps not sent out.
-	_, err = p.report(since, clickhouse.Parameters{"since": fmt.Sprint(p.state.watermark), "version": fmt.Sprint(p.version)}, "version > {since:UInt64} AND version < {version:UInt64}")
-	return l, err
+	return l, nil
 }
 
 // Rejudge judges again all placements that began in [from, to), by what is known now. Verdicts that come out as before
@@ -258,6 +255,7 @@ func (p *Passes) Rejudge(ctx context.Context, from, to time.Time) (Stats, error)
 	s.Took = time.Since(begun)
 	if err != nil {
 		p.state.unclean = true
+		p.forget()
 		return s, fmt.Errorf("judge again: %w", err)
 	}
 	return s, nil
@@ -275,15 +273,6 @@ func (p *Passes) rejudge(ctx context.Context, from, to time.Time) (s Stats, err 
 	if err != nil {
 		return s, err
 	}
-	clusters := map[string]bool{}
-	for _, k := range keys {
-		clusters[k.cluster] = true
-	}
-	more, err := p.know(ctx, clusters)
-	if err != nil {
-		return s, err
-	}
-	keys = append(keys, more...)
 	s.Touched = len(keys)
 	if s.Judged, err = p.judge(ctx, keys); err != nil {
 		return s, err

@@ -3,11 +3,7 @@ package pass
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
-
-	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
 // partitionOf names one Kafka partition behind a raw table.
@@ -18,15 +14,13 @@ type partitionOf struct {
 
 // runState is what the passes remember from one to the next. All of it can be read again from the tables.
 type runState struct {
-	ready      bool
-	judgements [lanes]judgement
-	scratch    [lanes]bool // the lane's scratch tables exist
+	ready bool
 
 	next      map[partitionOf]int64 // first offset not judged yet
 	watermark uint64                // version of the last pass that finished
 	unclean   bool                  // rows of a pass that did not finish may exist
 	seen      string                // what the raw tables looked like when all of it was judged
-	clusters  map[string]clusterFacts
+	clusters  map[string]*cluster   // what is in memory of them
 
 	gaugesDue   bool
 	gaugesSince time.Time
@@ -40,11 +34,7 @@ func (p *Passes) load(ctx context.Context) error {
 	if s.ready {
 		return nil
 	}
-	var err error
-	if s.judgements, err = newJudgements(); err != nil {
-		return err
-	}
-	s.next, s.clusters, s.watermark = map[partitionOf]int64{}, map[string]clusterFacts{}, 0
+	s.next, s.clusters, s.watermark = map[partitionOf]int64{}, map[string]*cluster{}, 0
 	rows, err := p.conn.Query(ctx, `SELECT raw_table, kafka_partition, next_offset, version FROM pass_progress
 		WHERE pass = 'judge' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
 	if err != nil {
@@ -159,49 +149,13 @@ func (p *Passes) batch(ctx context.Context) (b batch, whole bool, err error) {
 	return b, whole, nil
 }
 
-// know reads what a judgement needs to know of clusters. stale says which of them have to be read again. For a cluster
-// whose usual number of GPUs is not what it was, it gives the placements that were judged with the old one.
-func (p *Passes) know(ctx context.Context, clusters map[string]bool) ([]placementKey, error) {
-	var out []placementKey
-	for _, cluster := range slices.Sorted(maps.Keys(clusters)) {
-		old, known := p.state.clusters[cluster]
-		if known && !clusters[cluster] {
-			continue
-		}
-		var from int64
-		var usual int64
-		ctx := p.with(ctx, clickhouse.Parameters{"cluster": cluster})
-		err := p.conn.QueryRow(ctx, `SELECT
-			(SELECT ifNull(toUnixTimestamp64Milli(minOrNull(valid_from)), 0) FROM membership FINAL WHERE cluster = {cluster:String} AND domain != ''),
-			(SELECT ifNull(argMaxOrNull(toInt64(gpus), (nodes, gpus)), -1) FROM
-			(
-				SELECT gpus, count() AS nodes
-				FROM (SELECT node, argMax(ifNull(gpus_present, gpus_usable), valid_from) AS gpus FROM node_states FINAL WHERE cluster = {cluster:String} AND ifNull(gpus_present, gpus_usable) > 0 GROUP BY node)
-				GROUP BY gpus
-			))`).Scan(&from, &usual)
-		if err != nil {
-			return nil, fmt.Errorf("read what is usual in cluster %s: %w", cluster, err)
-		}
-		fromHeld := usual < 0
-		if fromHeld { // nobody reports nodes: the most that a job held of one
-			err := p.conn.QueryRow(ctx, "SELECT ifNull(maxOrNull(toInt64(arrayMax(arrayMap(x -> ifNull(x, 0), node_gpus)))), -1) FROM placements WHERE cluster = {cluster:String} AND notEmpty(node_gpus)").Scan(&usual)
-			if err != nil {
-				return nil, fmt.Errorf("read what is usual in cluster %s: %w", cluster, err)
-			}
-			if usual == 0 {
-				usual = -1
-			}
-		}
-		p.state.clusters[cluster] = clusterFacts{topologyFrom: from + p.cfg.Settle.Milliseconds(), usualGPUs: usual, fromHeld: fromHeld}
-		if known && old.usualGPUs == usual {
-			continue
-		}
-		keys, err := p.keysOf(ctx, cluster, fmt.Sprintf(`SELECT job_id, attempt, seq FROM verdicts WHERE cluster = {cluster:String}
-			AND (cause_detail['usual_node_gpus'] NOT IN ('', '%d') OR outcome_reason = 'no_capacity' OR domains_min IS NULL AND domains_used > 0)`, usual))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, keys...)
+// otherUsual gives the placements of a cluster that were judged with another usual number of GPUs than now.
+func (p *Passes) otherUsual(ctx context.Context, c *cluster) ([]placementKey, error) {
+	usual := c.facts.usualGPUs
+	if c.usualJudged == usual {
+		return nil, nil
 	}
-	return out, nil
+	c.usualJudged = usual
+	return p.keysOf(ctx, c.name, fmt.Sprintf(`SELECT job_id, attempt, seq FROM verdicts WHERE cluster = {cluster:String}
+		AND (cause_detail['usual_node_gpus'] NOT IN ('', '%d') OR outcome_reason = 'no_capacity' OR domains_min IS NULL AND domains_used > 0)`, usual))
 }

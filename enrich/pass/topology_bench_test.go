@@ -104,7 +104,7 @@ func BenchmarkCapacity(b *testing.B) {
 		homes, offers := map[string][]interval[home]{}, map[string][]interval[offer]{}
 		for i := range gpus / 4 {
 			node, _, uuid := rackOf(i)
-			homes[node] = []interval[home]{{base, forever, home{uuid, ""}}}
+			homes[node] = []interval[home]{{base, forever, homeIn(uuid)}}
 			offers[node] = []interval[offer]{{base, forever, offer{u16(4), u16(4)}}}
 		}
 		s.putHomes("c", homes)

@@ -3,99 +3,227 @@ package pass
 import (
 	"cmp"
 	"context"
-	"embed"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
+	"sync"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/ext"
-	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	chcolumn "github.com/ClickHouse/clickhouse-go/v2/lib/column"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
-//go:embed sql/judge_*.sql sql/verdict.sql
-var judgeSQL embed.FS
-
-// lanes is how many chunks are judged at once; each has scratch tables of its own.
+// lanes is how many chunks are judged at once.
 const lanes = 2
 
-// judgement is the statements of one lane, in order.
-type judgement struct {
-	scratch, placed, sizes, spread, facts, holdings, free, verdict, store string
+// verdictRow is a row of verdicts; -1 = NULL.
+type verdictRow struct {
+	cluster, jobID, attempt          string
+	seq                              uint16
+	from, to                         int64
+	outcome, reason                  string
+	gpus                             int64
+	nodeCount, unknownNodes          uint32
+	used, fewest, excess, partitions int64
+	domains                          []string
+	domainGPUs                       []int64
+	domainNodes                      []uint32
+	balance                          float32
+	smallest                         int64
+	intent                           string
+	intentMet                        int8
+	aligned                          bool
+	cause                            string
+	detail                           map[string]string
+	source                           string
+	generation                       uint64
+	judgedAt                         int64
+	version                          uint64
+	deleted                          uint8
 }
 
-func newJudgements() ([lanes]judgement, error) {
-	var out [lanes]judgement
-	t, err := template.New("").Option("missingkey=error").ParseFS(judgeSQL, "sql/*.sql")
-	if err != nil {
-		return out, fmt.Errorf("read judge statements: %w", err)
-	}
-	for lane := range out {
-		j := &out[lane]
-		for name, to := range map[string]*string{
-			"judge_scratch.sql": &j.scratch, "judge_placed.sql": &j.placed, "judge_sizes.sql": &j.sizes, "judge_spread.sql": &j.spread,
-			"judge_facts.sql": &j.facts, "judge_holdings.sql": &j.holdings, "judge_free.sql": &j.free, "verdict.sql": &j.verdict,
-			"judge_store.sql": &j.store,
-		} {
-			var b strings.Builder
-			if err := t.ExecuteTemplate(&b, name, lane); err != nil {
-				return out, fmt.Errorf("read judge statements: %w", err)
-			}
-			*to = b.String()
-		}
-	}
-	return out, nil
+var verdictColumns = columns[verdictRow]{
+	plain("cluster", func(r *verdictRow) *string { return &r.cluster }),
+	plain("job_id", func(r *verdictRow) *string { return &r.jobID }),
+	plain("attempt", func(r *verdictRow) *string { return &r.attempt }),
+	plain("seq", func(r *verdictRow) *uint16 { return &r.seq }),
+	instant("valid_from", func(r *verdictRow) *int64 { return &r.from }),
+	instant("valid_to", func(r *verdictRow) *int64 { return &r.to }),
+	plain("outcome", func(r *verdictRow) *string { return &r.outcome }),
+	plain("outcome_reason", func(r *verdictRow) *string { return &r.reason }),
+	maybe[uint32]("gpus", func(r *verdictRow) *int64 { return &r.gpus }),
+	plain("node_count", func(r *verdictRow) *uint32 { return &r.nodeCount }),
+	plain("unknown_nodes", func(r *verdictRow) *uint32 { return &r.unknownNodes }),
+	maybe[uint32]("domains_used", func(r *verdictRow) *int64 { return &r.used }),
+	maybe[uint32]("domains_min", func(r *verdictRow) *int64 { return &r.fewest }),
+	maybe[int32]("excess_domains", func(r *verdictRow) *int64 { return &r.excess }),
+	maybe[uint32]("partitions_used", func(r *verdictRow) *int64 { return &r.partitions }),
+	list("domains", "domains", func(r *verdictRow) *[]string { return &r.domains }, equal[string]),
+	maybeList[uint32]("domain_gpus", func(r *verdictRow) *[]int64 { return &r.domainGPUs }),
+	list("domain_nodes", "domain_nodes", func(r *verdictRow) *[]uint32 { return &r.domainNodes }, equal[uint32]),
+	maybeBy("balance", "ifNull(balance, -1)", func(r *verdictRow) *float32 { return &r.balance }, func(v float32) *float32 { return known(v, v >= 0) }),
+	maybe[uint32]("smallest_shard", func(r *verdictRow) *int64 { return &r.smallest }),
+	plain("intent", func(r *verdictRow) *string { return &r.intent }),
+	maybeBy("intent_met", "toInt8(ifNull(toInt8(intent_met), -1))", func(r *verdictRow) *int8 { return &r.intentMet }, func(v int8) *bool { return known(v > 0, v >= 0) }),
+	plain("aligned", func(r *verdictRow) *bool { return &r.aligned }),
+	plain("cause", func(r *verdictRow) *string { return &r.cause }),
+	details("cause_detail", func(r *verdictRow) *map[string]string { return &r.detail }),
+	plain("membership_source", func(r *verdictRow) *string { return &r.source }),
+	meta(plain("membership_generation", func(r *verdictRow) *uint64 { return &r.generation })),
+	meta(instant("judged_at", func(r *verdictRow) *int64 { return &r.judgedAt })),
+	meta(plain("version", func(r *verdictRow) *uint64 { return &r.version })),
+	plain("is_deleted", func(r *verdictRow) *uint8 { return &r.deleted }),
 }
 
-// clusterFacts are what a judgement needs to know of a cluster as a whole.
-type clusterFacts struct {
-	topologyFrom int64 // until then its topology was not yet reported in full
-	usualGPUs    int64 // of a node that nobody counted; -1 = nobody counted any
-	fromHeld     bool  // nodes are not reported: usualGPUs is the most that a job held of one
-}
-
-// judge brings the verdicts of placements up to date and gives how many are new or changed. It is the same work for
-// twenty placements and for a million: sorted by time and cut into chunks.
+// judge brings the verdicts of placements up to date and gives how many are new or changed. What began lately is judged
+// by what is in memory, the rest in chunks of time that are read for it.
 func (p *Passes) judge(ctx context.Context, keys []placementKey) (int, error) {
 	slices.SortFunc(keys, compareKeys)
 	keys = slices.CompactFunc(keys, func(a, b placementKey) bool { a.from = b.from; return a == b })
 	p.m.touched.Add(float64(len(keys)))
+	var recent, old []placementKey
+	for _, k := range keys {
+		c, err := p.cluster(ctx, k.cluster)
+		if err != nil {
+			return 0, err
+		}
+		if k.from >= c.since && c.jobs[k.job] != nil {
+			recent = append(recent, k)
+		} else {
+			old = append(old, k)
+		}
+	}
+	judged := 0
+	for len(recent) > 0 {
+		n := 1
+		for n < len(recent) && recent[n].cluster == recent[0].cluster {
+			n++
+		}
+		c := p.state.clusters[recent[0].cluster]
+		written, err := p.judgeChunk(ctx, &chunk{cluster: c, keys: recent[:n], history: c.now(), jobs: c.jobs})
+		if err != nil {
+			return 0, fmt.Errorf("judge %d placements of cluster %s: %w", n, c.name, err)
+		}
+		c.hear(written)
+		judged += len(written)
+		recent = recent[n:]
+	}
+	more, err := p.judgeOld(ctx, old)
+	return judged + more, err
+}
+
+// chunk is placements of one cluster that are judged together, in order of time, and what that takes.
+type chunk struct {
+	cluster *cluster
+	keys    []placementKey
+	history clusterHistory
+	jobs    map[string]*job
+}
+
+// judgeOld judges what is no longer in memory.
+func (p *Passes) judgeOld(ctx context.Context, keys []placementKey) (int, error) {
 	chunks, err := p.chunks(ctx, keys)
 	if err != nil || len(chunks) == 0 {
 		return 0, err
 	}
-	queue := make(chan []placementKey, len(chunks))
-	for _, c := range chunks {
-		queue <- c
-	}
-	close(queue)
-	var judged [lanes]int
+	judged := 0
+	var heard []verdictRow
+	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
-	for lane := range min(lanes, len(chunks)) {
+	g.SetLimit(lanes)
+	for _, keys := range chunks {
 		g.Go(func() error {
-			for chunk := range queue {
-				n, err := p.judgeChunk(gctx, lane, chunk)
-				if err != nil {
-					return fmt.Errorf("judge %d placements of cluster %s: %w", len(chunk), chunk[0].cluster, err)
+			k := &chunk{cluster: p.state.clusters[keys[0].cluster], keys: keys}
+			var written []verdictRow
+			err := p.readChunk(gctx, k)
+			if err == nil {
+				written, err = p.judgeChunk(gctx, k)
+			}
+			if err != nil {
+				return fmt.Errorf("judge %d placements of cluster %s: %w", len(keys), k.cluster.name, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			judged += len(written)
+			for i := range written {
+				if k.cluster.jobs[written[i].jobID] != nil {
+					heard = append(heard, written[i])
 				}
-				judged[lane] += n
 			}
 			return nil
 		})
 	}
 	err = g.Wait()
-	total := 0
-	for _, n := range judged {
-		total += n
+	for i := range heard {
+		p.state.clusters[heard[i].cluster].hear(heard[i : i+1])
 	}
-	return total, err
+	return judged, err
 }
+
+// hear takes over new verdicts on jobs in memory.
+func (c *cluster) hear(verdicts []verdictRow) {
+	for _, v := range verdicts {
+		j := c.jobs[v.jobID]
+		j.verdicts = put(j.verdicts, v, func(a, b *verdictRow) bool { return a.attempt == b.attempt && a.seq == b.seq })
+	}
+}
+
+// readChunk reads the placements of a chunk, the others that held GPUs meanwhile, and the verdicts so far.
+func (p *Passes) readChunk(ctx context.Context, k *chunk) error {
+	k.jobs = map[string]*job{}
+	for _, key := range k.keys {
+		if k.jobs[key.job] == nil {
+			k.jobs[key.job] = &job{}
+		}
+	}
+	ids := make([][]any, 0, len(k.jobs))
+	for id := range k.jobs {
+		ids = append(ids, []any{id})
+	}
+	table, err := wantedTable([]string{"job_id"}, ids)
+	if err != nil {
+		return err
+	}
+	ctx = clickhouse.Context(ctx, clickhouse.WithExternalTable(table), clickhouse.WithParameters(clickhouse.Parameters{
+		"cluster": k.cluster.name, "first": millis(k.keys[0].from), "last": millis(k.keys[len(k.keys)-1].from),
+	}))
+	claims := map[string][]interval[claim]{}
+	first, last := k.keys[0].from, k.keys[len(k.keys)-1].from
+	wanted := "cluster = {cluster:String} AND job_id IN (SELECT job_id FROM wanted)"
+	err = read(ctx, p.conn, placementFields, newestRows(placementFields, "placements", "cluster = {cluster:String} AND (job_id IN (SELECT job_id FROM wanted) OR job_id IN (SELECT job_id FROM placements WHERE cluster = {cluster:String}"+
+		" AND valid_from <= fromUnixTimestamp64Milli({last:Int64}) AND valid_to > fromUnixTimestamp64Milli({first:Int64})))"), func(r placementRow) {
+		if r.deleted == 0 && r.from <= last && r.to > first {
+			r.claim(claims)
+		}
+		if j := k.jobs[r.jobID]; j != nil {
+			j.placements = append(j.placements, r)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := read(ctx, p.conn, askedFields, newestRows(askedFields, "attempts", wanted), func(r attemptRow) {
+		k.jobs[r.jobID].attempts = append(k.jobs[r.jobID].attempts, r)
+	}); err != nil {
+		return err
+	}
+	k.history = clusterHistory{homes: k.cluster.homes, offers: k.cluster.offers, claims: claims, usual: int(max(k.cluster.facts.usualGPUs, 0))}
+	return read(ctx, p.conn, verdictColumns, newestRows(verdictColumns, "verdicts", wanted), func(r verdictRow) {
+		k.jobs[r.jobID].verdicts = append(k.jobs[r.jobID].verdicts, r)
+	})
+}
+
+// Columns that a judgement needs.
+var (
+	placementFields = placementColumns.only("job_id", "attempt", "seq", "valid_from", "valid_to", "nodes", "node_gpus", "gpus", "probe", "expected_end", "is_deleted")
+	askedFields     = attemptColumns.only("job_id", "attempt", "name", "user", "account", "service_class", "gpus", "requested_nodes", "intent_mode", "intent_level",
+		"segment_nodes", "spread_segments", "consolidate_segments", "exclusive_domain", "max_switches")
+)
 
 // chunks cuts keys, which are sorted, so that none holds more than ChunkRows placements nor spans a time in which many
 // more began: those take part in what was free.
@@ -157,95 +285,156 @@ func (p *Passes) chunksOfCluster(ctx context.Context, keys []placementKey) ([][]
 	return append(out, keys[start:]), nil
 }
 
-func (p *Passes) with(ctx context.Context, params clickhouse.Parameters) context.Context {
-	return clickhouse.Context(ctx, clickhouse.WithParameters(params))
-}
-
-// judgeChunk runs the statements over one chunk: all of one cluster, sorted by time.
-func (p *Passes) judgeChunk(ctx context.Context, lane int, chunk []placementKey) (int, error) {
-	j := &p.state.judgements[lane]
-	if p.state.scratch[lane] {
-		for _, t := range []string{"placed", "sizes", "spread", "facts", "holdings", "free", "verdicts"} {
-			if err := p.conn.Exec(ctx, fmt.Sprintf("TRUNCATE TABLE pass_%s_%d", t, lane)); err != nil {
-				return 0, fmt.Errorf("empty the scratch tables: %w", err)
-			}
-		}
-	} else {
-		for statement := range strings.SplitSeq(j.scratch, ";") {
-			if strings.TrimSpace(statement) == "" {
-				continue
-			}
-			if err := p.conn.Exec(ctx, statement); err != nil {
-				return 0, fmt.Errorf("make the scratch tables: %w", err)
-			}
-		}
-		p.state.scratch[lane] = true
+// judgeChunk finds the facts, has ClickHouse judge them by sql/verdict.sql, and stores and sends what is new.
+func (p *Passes) judgeChunk(ctx context.Context, k *chunk) ([]verdictRow, error) {
+	begun := time.Now()
+	took := func(step string) {
+		p.m.seconds.WithLabelValues("judge_" + step).Observe(time.Since(begun).Seconds())
+		begun = time.Now()
 	}
-	touched, err := ext.NewTable("touched", ext.Column("id", "UInt32"), ext.Column("job_id", "String"), ext.Column("attempt", "String"), ext.Column("seq", "UInt16"))
+	sweep := newFactSweep(k.history, k.cluster.facts, p.cfg.Window.Milliseconds(), k.keys[0].from)
+	var facts []placementFacts // to judge
+	var out []verdictRow
+	var of []*attemptRow // by verdict of out
+	for _, key := range k.keys {
+		j := k.jobs[key.job]
+		i := slices.IndexFunc(j.placements, func(r placementRow) bool { return r.attempt == key.attempt && r.seq == key.seq })
+		if i < 0 {
+			return nil, fmt.Errorf("placement %d of attempt %q of job %q is not stored", key.seq, key.attempt, key.job)
+		}
+		f := sweep.facts(&j.placements[i], j.attempt(key.attempt))
+		if f.judged() {
+			facts = append(facts, f)
+			continue
+		}
+		if before := j.verdict(key.attempt, key.seq); before != nil && (before.deleted == 0 || p.unfinished(before)) {
+			gone := *before
+			gone.deleted = 1
+			out, of = append(out, gone), append(of, f.attempt)
+		}
+	}
+	took("facts")
+	verdicts, err := p.rule(ctx, k.cluster, facts)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	for i, k := range chunk {
-		if err := touched.Append(uint32(i), k.job, k.attempt, k.seq); err != nil {
-			return 0, fmt.Errorf("name the placements: %w", err)
+	took("rule")
+	for i := range verdicts {
+		f := &facts[i]
+		before := k.jobs[f.placement.jobID].verdict(f.placement.attempt, f.placement.seq)
+		if before == nil || p.unfinished(before) || !verdictColumns.same(before, &verdicts[i]) {
+			out, of = append(out, verdicts[i]), append(of, f.attempt)
 		}
 	}
-	cluster := chunk[0].cluster
-	facts := p.state.clusters[cluster]
-	number := strconv.FormatUint(p.version, 10) + strconv.Itoa(lane)
-	params := clickhouse.Parameters{
-		"cluster": cluster, "first": sqlTime(chunk[0].from), "last": sqlTime(chunk[len(chunk)-1].from),
-		"window_ms": millis(p.cfg.Window.Milliseconds()), "node_gpus": strconv.FormatInt(facts.usualGPUs, 10), "topology_from": sqlTime(facts.topologyFrom),
-		"judged_at_ms": millis(p.now().UnixMilli()), "version": strconv.FormatUint(p.version, 10), "chunk": number, "rows": strconv.Itoa(len(chunk)),
+	now := p.now().UnixMilli()
+	for i := range out {
+		out[i].judgedAt, out[i].version = now, p.version
 	}
-	plain := p.with(ctx, params)
-	step := func(name, statement string, ctx context.Context) error {
-		begun := time.Now()
-		err := p.conn.Exec(ctx, statement)
-		p.m.seconds.WithLabelValues("judge_" + name).Observe(time.Since(begun).Seconds())
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		return nil
+	if err := verdictColumns.insert(ctx, p.conn, "verdicts", out); err != nil {
+		return nil, err
 	}
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		return step("placed", j.placed, clickhouse.Context(gctx, clickhouse.WithParameters(params), clickhouse.WithExternalTable(touched)))
-	})
-	g.Go(func() error { return step("sizes", j.sizes, p.with(gctx, params)) })
-	if err := g.Wait(); err != nil {
-		return 0, err
+	took("store")
+	if err := p.send(ctx, out, of); err != nil {
+		return nil, err
 	}
-	if err := step("spread", j.spread, plain); err != nil {
-		return 0, err
-	}
-	if err := step("facts", j.facts, plain); err != nil {
-		return 0, err
-	}
-	var disputed uint64
-	if err := p.conn.QueryRow(ctx, fmt.Sprintf("SELECT countIf(disputed) FROM pass_facts_%d", lane)).Scan(&disputed); err != nil {
-		return 0, fmt.Errorf("count disputed placements: %w", err)
-	}
-	if disputed > 0 {
-		if err := step("holdings", j.holdings, plain); err != nil {
-			return 0, err
-		}
-		if err := step("free", j.free, plain); err != nil {
-			return 0, err
-		}
-	}
-	if err := step("verdict", j.verdict, plain); err != nil {
-		return 0, err
-	}
-	if err := step("store", j.store, plain); err != nil {
-		return 0, err
-	}
-	return p.report(ctx, params, fmt.Sprintf("cluster = {cluster:String} AND version = {version:UInt64} AND job_id IN (SELECT job_id FROM pass_facts_%d)"+
-		" AND (job_id, attempt, seq) IN (SELECT job_id, attempt, seq FROM pass_facts_%d)", lane, lane))
+	took("send")
+	return out, nil
 }
 
-// sqlTime is a time as a DateTime64 parameter.
-func sqlTime(ms int64) string { return moment(ms).Format("2006-01-02 15:04:05.000") }
+// unfinished says that a verdict is of a pass that did not finish: it may not have been sent out.
+func (p *Passes) unfinished(v *verdictRow) bool {
+	return p.state.unclean && v.version > p.state.watermark
+}
+
+// factColumns are the columns of the table `facts`; sql/verdict.sql says what they mean.
+var factColumns = []struct {
+	name string
+	kind chcolumn.Type
+}{
+	{"id", "UInt32"}, {"gpus", "UInt32"}, {"node_count", "UInt32"}, {"unknown_nodes", "UInt32"}, {"unknown_reason", "String"},
+	{"domains", "Array(String)"}, {"domain_gpus", "Array(Int64)"}, {"domain_nodes", "Array(UInt32)"},
+	{"partitions_used", "UInt32"}, {"partition_unknown", "UInt8"}, {"levels_used", "UInt32"}, {"level_unknown", "UInt8"},
+	{"sized", "UInt8"}, {"assumed", "UInt8"}, {"largest_nodes", "UInt32"}, {"needed_for_gpus", "UInt32"}, {"needed_for_nodes", "UInt32"},
+	{"free_first", "Array(Int64)"}, {"later_first", "Array(Int64)"}, {"free_total", "Int64"}, {"held_by_others", "Int64"},
+	{"mode", "String"}, {"level", "String"}, {"segment", "UInt32"}, {"spread_segments", "UInt8"}, {"consolidate_segments", "UInt8"},
+	{"exclusive", "UInt8"}, {"max_switches", "UInt32"},
+}
+
+func bit(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// rule has ClickHouse judge facts; the verdicts come in the order of the facts.
+func (p *Passes) rule(ctx context.Context, c *cluster, facts []placementFacts) ([]verdictRow, error) {
+	if len(facts) == 0 {
+		return nil, nil
+	}
+	var columns []func(*ext.Table) error
+	for _, c := range factColumns {
+		columns = append(columns, ext.Column(c.name, c.kind))
+	}
+	table, err := ext.NewTable("facts", columns...)
+	if err != nil {
+		return nil, fmt.Errorf("name the facts: %w", err)
+	}
+	out := make([]verdictRow, len(facts))
+	for i := range facts {
+		f := &facts[i]
+		free, asked := cmp.Or(f.free, &freeFacts{}), cmp.Or(f.attempt, &attemptRow{})
+		if err := table.Append(uint32(i), uint32(f.gpus), uint32(len(f.placement.nodes)), f.unknownNodes, f.unknownReason,
+			f.domains, f.domainGPUs, f.domainNodes,
+			uint32(len(f.partitions)), bit(slices.Contains(f.partitions, "")), uint32(len(f.levels)), bit(slices.Contains(f.levels, "")),
+			bit(f.sized), bit(f.assumed), f.largestNodes, f.neededForGPUs, f.neededForNodes,
+			free.first, free.later, free.total, free.held,
+			asked.mode, f.level(), uint32(max(asked.segment, 0)), bit(asked.spread), bit(asked.consolidate),
+			bit(asked.exclusive), uint32(max(asked.switches, 0))); err != nil {
+			return nil, fmt.Errorf("name the facts: %w", err)
+		}
+		r := f.placement
+		out[i] = verdictRow{
+			cluster: c.name, jobID: r.jobID, attempt: r.attempt, seq: r.seq, from: r.from, to: r.to, gpus: f.gpus, nodeCount: uint32(len(r.nodes)),
+			unknownNodes: f.unknownNodes, used: int64(len(f.domains)), domains: f.domains, domainGPUs: f.domainGPUs, domainNodes: f.domainNodes,
+			source: f.source, generation: f.generation,
+		}
+		if out[i].used == 0 {
+			out[i].used = -1 // cannot say
+		}
+	}
+	text, err := statements.ReadFile("sql/verdict.sql")
+	if err != nil {
+		return nil, fmt.Errorf("read the rule: %w", err)
+	}
+	rows, err := p.conn.Query(clickhouse.Context(ctx, clickhouse.WithExternalTable(table), clickhouse.WithParameters(clickhouse.Parameters{
+		"node_gpus": strconv.FormatInt(c.facts.usualGPUs, 10), "window_ms": millis(p.cfg.Window.Milliseconds()),
+	})), string(text))
+	if err != nil {
+		return nil, fmt.Errorf("apply the rule: %w", err)
+	}
+	defer rows.Close()
+	ruled := 0
+	for ; rows.Next(); ruled++ {
+		var id uint32
+		var v verdictRow
+		var aligned uint8
+		if err := rows.Scan(&id, &v.outcome, &v.reason, &v.fewest, &v.excess, &v.partitions, &v.smallest, &v.balance, &v.intent, &v.intentMet, &aligned,
+			&v.cause, &v.detail); err != nil {
+			return nil, fmt.Errorf("apply the rule: %w", err)
+		}
+		r := &out[id]
+		r.outcome, r.reason, r.fewest, r.excess, r.partitions, r.smallest, r.balance = v.outcome, v.reason, v.fewest, v.excess, v.partitions, v.smallest, v.balance
+		r.intent, r.intentMet, r.aligned, r.cause, r.detail = v.intent, v.intentMet, aligned == 1, v.cause, v.detail
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("apply the rule: %w", err)
+	}
+	if ruled != len(facts) {
+		return nil, fmt.Errorf("apply the rule: %d verdicts for %d placements", ruled, len(facts))
+	}
+	return out, nil
+}
 
 // emitRows is how many spill records go out at once.
 const emitRows = 1000
@@ -253,96 +442,110 @@ const emitRows = 1000
 // withdrawn is the outcome in a spill record whose placement turned out not to be one.
 const withdrawn = "withdrawn"
 
-// report counts the verdicts just written, and sends them out if somebody wants them.
-func (p *Passes) report(ctx context.Context, params clickhouse.Parameters, where string) (int, error) {
-	total := 0
-	if p.emit == nil {
-		rows, err := p.conn.Query(p.with(ctx, params), "SELECT if(is_deleted, 'withdrawn', toString(outcome)) AS o, count() FROM verdicts WHERE "+where+" GROUP BY o")
-		if err != nil {
-			return 0, fmt.Errorf("count verdicts: %w", err)
+// send counts verdicts just written, and sends them out if somebody wants them.
+func (p *Passes) send(ctx context.Context, verdicts []verdictRow, of []*attemptRow) error {
+	for batch := range slices.Chunk(verdicts, emitRows) {
+		records := make([]event.Record, 0, len(batch))
+		for i := range batch {
+			s := batch[i].spill(of[i])
+			p.m.judged.WithLabelValues(s.GetOutcome()).Inc()
+			records = append(records, s)
 		}
-		defer rows.Close()
-		for rows.Next() {
-			var outcome string
-			var n uint64
-			if err := rows.Scan(&outcome, &n); err != nil {
-				return 0, fmt.Errorf("count verdicts: %w", err)
-			}
-			p.m.judged.WithLabelValues(outcome).Add(float64(n))
-			total += int(n)
+		of = of[len(batch):]
+		if p.emit == nil {
+			continue
 		}
-		return total, rows.Err()
-	}
-	rows, err := p.conn.Query(p.with(ctx, params), `SELECT v.cluster, v.job_id, v.attempt, v.seq, if(v.is_deleted, 'withdrawn', toString(v.outcome)), v.cause, v.domains_used, v.domains_min,
-			v.domains, if(has(v.domain_gpus, NULL), [], arrayMap(x -> assumeNotNull(x), v.domain_gpus)), v.unknown_nodes, v.intent_met,
-			toUnixTimestamp64Milli(v.valid_from), toUnixTimestamp64Milli(v.valid_to), v.membership_generation, toUnixTimestamp64Milli(v.judged_at),
-			a.name, a.user, a.account, a.service_class
-		FROM (SELECT * FROM verdicts WHERE `+where+`) AS v
-		LEFT JOIN (SELECT cluster, job_id, attempt, name, user, account, service_class FROM attempts
-			WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM verdicts WHERE `+where+`)
-			ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt) AS a ON v.cluster = a.cluster AND v.job_id = a.job_id AND v.attempt = a.attempt`)
-	if err != nil {
-		return 0, fmt.Errorf("read verdicts: %w", err)
-	}
-	defer rows.Close()
-	var out []event.Record
-	send := func() error {
-		if len(out) == 0 {
-			return nil
-		}
-		if err := p.emit(ctx, out...); err != nil {
+		if err := p.emit(ctx, records...); err != nil {
 			return fmt.Errorf("send spill records: %w", err)
 		}
-		p.m.emitted.Add(float64(len(out)))
-		out = nil
-		return nil
+		p.m.emitted.Add(float64(len(records)))
 	}
-	for rows.Next() {
-		s, err := scanSpill(rows)
-		if err != nil {
-			return 0, fmt.Errorf("read verdicts: %w", err)
-		}
-		p.m.judged.WithLabelValues(s.GetOutcome()).Inc()
-		total++
-		if out = append(out, s); len(out) == emitRows {
-			if err := send(); err != nil {
-				return 0, err
-			}
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return 0, fmt.Errorf("read verdicts: %w", err)
-	}
-	return total, send()
+	return nil
 }
 
-func scanSpill(rows driver.Rows) (*event.Spill, error) {
-	s := &event.Spill{}
-	var seq uint16
-	var to int64
-	if err := rows.Scan(&s.Cluster, &s.JobId, &s.Attempt, &seq, &s.Outcome, &s.Cause, &s.DomainsUsed, &s.DomainsMin, &s.Domains, &s.DomainGpus,
-		&s.UnknownNodes, &s.IntentMet, &s.FromMs, &to, &s.MembershipGeneration, &s.JudgedAtMs, &s.Name, &s.User, &s.Account, &s.ServiceClass); err != nil {
-		return nil, err
+// spill is the verdict as the record that goes out; a is what is known of the attempt, nil: nothing.
+func (v *verdictRow) spill(a *attemptRow) *event.Spill {
+	unsigned := func(n int64) *uint32 { return known(uint32(n), n >= 0) }
+	a = cmp.Or(a, &attemptRow{})
+	s := &event.Spill{
+		Cluster: v.cluster, JobId: v.jobID, Attempt: v.attempt, Seq: uint32(v.seq), Outcome: v.outcome, Cause: v.cause,
+		DomainsUsed: unsigned(v.used), DomainsMin: unsigned(v.fewest), Domains: v.domains, UnknownNodes: v.unknownNodes,
+		IntentMet: known(v.intentMet > 0, v.intentMet >= 0), FromMs: v.from, ToMs: known(v.to, v.to != forever), MembershipGeneration: v.generation,
+		JudgedAtMs: v.judgedAt, Name: a.name, User: a.user, Account: a.account, ServiceClass: a.class,
 	}
-	s.Seq = uint32(seq)
-	if to != forever {
-		s.ToMs = &to
+	if v.deleted == 1 {
+		s.Outcome = withdrawn
 	}
-	return s, nil
+	if !slices.Contains(v.domainGPUs, -1) {
+		for _, n := range v.domainGPUs {
+			s.DomainGpus = append(s.DomainGpus, uint32(n))
+		}
+	}
+	return s
+}
+
+// known is a pointer to a value, nil when it is not known.
+func known[T any](v T, is bool) *T {
+	if !is {
+		return nil
+	}
+	return &v
+}
+
+func (p *Passes) with(ctx context.Context, params clickhouse.Parameters) context.Context {
+	return clickhouse.Context(ctx, clickhouse.WithParameters(params))
+}
+
+// about is a context whose statements ask about one cluster.
+func (p *Passes) about(ctx context.Context, cluster string) context.Context {
+	return p.with(ctx, clickhouse.Parameters{"cluster": cluster})
 }
 
 // affected finds the placements whose verdict may depend on something that changed (all of one cluster):
 //   - membership: what ran while it was different, and what began before the cluster was first known in full;
 //   - what nodes offer: what began while it was different;
 //   - GPUs held by others: the spills, and those that asked to be alone, that began while they were different.
-func (p *Passes) affected(ctx context.Context, cluster string, membership, offers, held []clusterSpan) ([]placementKey, error) {
-	settle := p.cfg.Settle.Milliseconds()
+func (p *Passes) affected(ctx context.Context, c *cluster, membership, offers, held []clusterSpan) ([]placementKey, error) {
+	settle := p.cfg.Settle
+	for i := range membership {
+		membership[i].From, membership[i].To = membership[i].From.Add(-settle), membership[i].To.Add(settle)
+	}
+	for _, s := range slices.Concat(membership, offers, held) {
+		if s.From.UnixMilli() < c.since {
+			return p.affectedStored(ctx, c.name, membership, offers, held)
+		}
+	}
+	var out []placementKey
+	begin := func(spans []clusterSpan, from int64) bool {
+		return slices.ContainsFunc(spans, func(s clusterSpan) bool { return from >= s.From.UnixMilli() && from < s.To.UnixMilli() })
+	}
+	for id, j := range c.jobs {
+		for i := range j.placements {
+			r := &j.placements[i]
+			hit := r.deleted == 0 && begin(offers, r.from) || slices.ContainsFunc(membership, func(s clusterSpan) bool { return r.from < s.To.UnixMilli() && r.to > s.From.UnixMilli() })
+			if !hit && begin(held, r.from) {
+				v, a := j.verdict(r.attempt, r.seq), j.attempt(r.attempt)
+				hit = v != nil && v.outcome == "spill" || a != nil && a.exclusive
+			}
+			if hit {
+				out = append(out, placementKey{c.name, id, r.attempt, r.seq, r.from})
+			}
+		}
+	}
+	return out, nil
+}
+
+// affectedStored is affected from the tables.
+func (p *Passes) affectedStored(ctx context.Context, cluster string, membership, offers, held []clusterSpan) ([]placementKey, error) {
 	var where []string
 	for _, s := range membership {
-		where = append(where, fmt.Sprintf("valid_from < %s AND valid_to > %s", at64(s.To.UnixMilli()+settle), at64(s.From.UnixMilli()-settle)))
+		where = append(where, fmt.Sprintf("valid_from < %s AND valid_to > %s", at64(s.To.UnixMilli()), at64(s.From.UnixMilli())))
+	}
+	begin := func(s clusterSpan) string {
+		return fmt.Sprintf("valid_from >= %s AND valid_from < %s", at64(s.From.UnixMilli()), at64(s.To.UnixMilli()))
 	}
 	for _, s := range offers {
-		where = append(where, fmt.Sprintf("valid_from >= %s AND valid_from < %s", at64(s.From.UnixMilli()), at64(s.To.UnixMilli())))
+		where = append(where, begin(s))
 	}
 	var keys []string
 	if len(where) > 0 {
@@ -350,7 +553,7 @@ func (p *Passes) affected(ctx context.Context, cluster string, membership, offer
 	}
 	where = nil
 	for _, s := range held {
-		where = append(where, fmt.Sprintf("valid_from >= %s AND valid_from < %s", at64(s.From.UnixMilli()), at64(s.To.UnixMilli())))
+		where = append(where, begin(s))
 	}
 	if len(where) > 0 {
 		keys = append(keys, "SELECT job_id, attempt, seq FROM verdicts WHERE cluster = {cluster:String} AND ("+strings.Join(where, " OR ")+
@@ -364,7 +567,7 @@ func (p *Passes) keysOf(ctx context.Context, cluster, subquery string) ([]placem
 	if subquery == "" {
 		return nil, nil
 	}
-	return p.keys(p.with(ctx, clickhouse.Parameters{"cluster": cluster}), `WITH named AS (`+subquery+`)
+	return p.keys(p.about(ctx, cluster), `WITH named AS (`+subquery+`)
 		SELECT cluster, job_id, attempt, seq, toUnixTimestamp64Milli(valid_from) FROM placements
 		WHERE cluster = {cluster:String} AND job_id IN (SELECT job_id FROM named) AND (job_id, attempt, seq) IN (SELECT job_id, attempt, seq FROM named)
 		ORDER BY version DESC LIMIT 1 BY job_id, attempt, seq`)

@@ -1,0 +1,109 @@
+-- THE RULE of what traffic says of a verdict, here and nowhere else. Rates are bytes per second and GPU, both directions.
+--
+-- A placement is measured when both its NVLinks and its scale-out ports were told of for min_seconds, on at least half of
+-- its GPUs; anything less is unknown, which is neither good nor bad. Then:
+--   one domain, several nodes: silent_fallback when the NVLinks are quiet while the ports are busy; idle when both are
+--     quiet; else in_domain.
+--   spill: confirmed when the ports are busy; contradicted when they are quiet while the NVLinks are not; idle when both are
+--     quiet; else unknown (in_between).
+--   spread over no more domains than it needs: expected.
+-- Parameters: quiet_nvlink, busy_ports, quiet_ports, min_seconds, outlier_factor, version; {keys} names the placements.
+INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, valid_from, valid_to, holding, evidence, reason,
+    nvlink_bytes_per_second, scale_out_bytes_per_second, nvlink_bytes, scale_out_bytes, gpus, gpus_measured, seconds,
+    outlier_nodes, first_minute, last_minute, version, is_deleted)
+WITH
+    placed AS
+    (
+        SELECT cluster, job_id, attempt, seq, valid_from, valid_to, nodes, gpus, is_deleted,
+               cityHash64(nodes, toString(node_gpus), node_gpu_index) AS holding
+        FROM placements
+        WHERE {keys}
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt, seq
+    ),
+    judged AS
+    (
+        SELECT cluster, job_id, attempt, seq, outcome, is_deleted AS withdrawn
+        FROM verdicts
+        WHERE {keys}
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt, seq
+    ),
+    minutes AS
+    (
+        SELECT cluster, job_id, attempt, seq, minute, gpus_measured, nvlink_bytes, nvlink_gpu_seconds, scale_out_bytes,
+               scale_out_gpu_seconds
+        FROM
+        (
+            SELECT cluster, job_id, attempt, seq, minute, gpus_measured, nvlink_bytes, nvlink_gpu_seconds, scale_out_bytes,
+                   scale_out_gpu_seconds, is_deleted
+            FROM job_traffic
+            WHERE {keys}
+            ORDER BY version DESC
+            LIMIT 1 BY cluster, job_id, attempt, seq, minute
+        )
+        WHERE is_deleted = 0
+    ),
+    totals AS
+    (
+        SELECT cluster, job_id, attempt, seq, sum(nvlink_bytes) AS nvlink, sum(nvlink_gpu_seconds) AS nvlink_seconds,
+               sum(scale_out_bytes) AS ports, sum(scale_out_gpu_seconds) AS ports_seconds,
+               medianExact(gpus_measured) AS measured, min(minute) AS first, max(minute) AS last
+        FROM minutes
+        GROUP BY cluster, job_id, attempt, seq
+    ),
+    by_node AS
+    (
+        SELECT cluster, job_id, attempt, seq, node, sum(bytes) / sum(seconds) AS rate
+        FROM
+        (
+            SELECT cluster, job_id, attempt, seq, node, arraySum(of_gpus) AS bytes, seconds
+            FROM
+            (
+                SELECT *
+                FROM job_traffic
+                WHERE {keys} AND minute >= {recent:DateTime}
+                ORDER BY version DESC
+                LIMIT 1 BY cluster, job_id, attempt, seq, minute
+            )
+            ARRAY JOIN nodes AS node, gpu_nvlink_bytes AS of_gpus, node_nvlink_seconds AS seconds
+            WHERE is_deleted = 0 AND seconds > 0
+        )
+        GROUP BY cluster, job_id, attempt, seq, node
+    ),
+    outliers AS
+    (
+        SELECT cluster, job_id, attempt, seq, groupArrayIf(node, rate * {outlier_factor:Float64} < usual AND usual > {quiet_nvlink:Float64}) AS nodes
+        FROM (SELECT *, medianExact(rate) OVER (PARTITION BY cluster, job_id, attempt, seq) AS usual FROM by_node)
+        GROUP BY cluster, job_id, attempt, seq
+    )
+SELECT cluster, job_id, attempt, seq, valid_from, valid_to, holding, says, if(says = 'unknown' AND why = '', 'in_between', why),
+       nvlink_rate, ports_rate, nvlink, ports, gpus, ifNull(measured, 0), ifNull(seconds, 0), outliers,
+       ifNull(first, toDateTime(0, 'UTC')), ifNull(last, toDateTime(0, 'UTC')), {version:UInt64}, is_deleted
+FROM
+(
+    SELECT p.cluster AS cluster, p.job_id AS job_id, p.attempt AS attempt, p.seq AS seq, p.valid_from AS valid_from, p.valid_to AS valid_to,
+           p.holding AS holding, p.gpus AS gpus, p.is_deleted AS is_deleted,
+           t.nvlink / nullIf(t.nvlink_seconds, 0) AS nvlink_rate, t.ports / nullIf(t.ports_seconds, 0) AS ports_rate,
+           ifNull(p.gpus, t.measured) AS all_gpus,
+           t.nvlink_seconds / nullIf(t.measured, 0) AS seconds,
+           multiIf(nvlink_rate IS NULL AND ports_rate IS NULL, 'no_counters',
+                   nvlink_rate IS NULL, 'no_nvlink_counters',
+                   ports_rate IS NULL, 'no_scale_out_counters',
+                   ifNull(seconds, 0) < {min_seconds:Float64}, 'too_short',
+                   t.measured * 2 < all_gpus, 'too_few_gpus',
+                   j.outcome IS NULL OR j.withdrawn OR j.outcome = 'unknown', 'no_verdict', '') AS why,
+           multiIf(why != '', 'unknown',
+                   j.outcome = 'minimal_spread', 'expected',
+                   nvlink_rate < {quiet_nvlink:Float64} AND ports_rate < {quiet_ports:Float64}, 'idle',
+                   j.outcome != 'spill' AND length(p.nodes) > 1 AND nvlink_rate < {quiet_nvlink:Float64} AND ports_rate >= {busy_ports:Float64}, 'silent_fallback',
+                   j.outcome != 'spill', 'in_domain',
+                   ports_rate >= {busy_ports:Float64}, 'confirmed',
+                   ports_rate < {quiet_ports:Float64}, 'contradicted',
+                   'unknown') AS says,
+           t.nvlink AS nvlink, t.ports AS ports, t.measured AS measured, o.nodes AS outliers, t.first AS first, t.last AS last
+    FROM placed AS p
+    LEFT JOIN judged AS j ON p.cluster = j.cluster AND p.job_id = j.job_id AND p.attempt = j.attempt AND p.seq = j.seq
+    LEFT JOIN totals AS t ON p.cluster = t.cluster AND p.job_id = t.job_id AND p.attempt = t.attempt AND p.seq = t.seq
+    LEFT JOIN outliers AS o ON p.cluster = o.cluster AND p.job_id = o.job_id AND p.attempt = o.attempt AND p.seq = o.seq
+)
