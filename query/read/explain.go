@@ -214,15 +214,15 @@ func shapeText(shape []Shard) string {
 	if len(shape) == 0 {
 		return "none"
 	}
-	parts := make([]string, 0, maxShards+1)
-	for i, s := range shape {
-		if i == maxShards {
-			parts = append(parts, fmt.Sprintf("and %d more", len(shape)-maxShards))
-			break
-		}
+	parts := make([]string, 0, maxShards)
+	for _, s := range shape[:min(maxShards, len(shape))] {
 		parts = append(parts, fmt.Sprintf("%s %s", s.Name(), count(s.GPUs)))
 	}
-	return strings.Join(parts, " + ")
+	out := strings.Join(parts, " + ")
+	if more := len(shape) - maxShards; more > 0 {
+		out += fmt.Sprintf(" and %d more", more)
+	}
+	return out
 }
 
 func metText(met *bool) string {

@@ -134,7 +134,8 @@ function title(text) {
 
 function go(href) {
   history.pushState(null, "", href);
-  show().then(() => main.focus({ preventScroll: true }));
+  main.focus({ preventScroll: true }); // at once: whoever types next must not lose the field to it
+  show();
   scrollTo(0, 0);
 }
 

@@ -60,32 +60,35 @@ export function open(root, route, shell) {
       }, `${x.attempt} (${x.state})`), " "])) : null,
       h("section", { class: `verdict ${outcomeOf(v?.outcome).kind}`, "aria-label": "Verdict" },
         h("p", { class: "verdict-word" }, badge(v?.outcome, v?.cause), a.probe ? " a probe job" : ""),
-        h("p", { class: "verdict-line" }, withCode(why.lines[0]))),
-      h("div", { class: "cards" },
-        h("section", { class: "panel wide" }, h("h2", null, "Where it ran"),
-          v && placement ? rackPicture(placement, v, held, job.job_id, a.attempt) : box("empty", a.start ? "It holds no GPU that is known." : "It has not started.", a.pending_reason ? `The scheduler says: ${a.pending_reason}.` : ""),
-          v?.unknown_nodes ? box("unknown", `The domain of ${plural(v.unknown_nodes, "node")} is not known.`, "They are not in the picture. ", h("a", { href: "/topology" }, "Topology health"), " says why.") : null),
-        h("section", { class: "panel" }, h("h2", null, "Submit next time"),
-          why.advice ? advice(why.advice, a) : h("p", null, v === null ? "Nothing to say before it is judged." : v.outcome === "unknown" ? "Nothing to say while its placement is not known." : "The same again: nothing to change."),
-          h("p", null, h("a", { href: `/advice?${new URLSearchParams({ gpus: a.requested_gpus ?? v?.gpus ?? "", class: a.service_class })}` }, "Where would it fit now?"))),
-        h("section", { class: "panel" }, h("h2", null, "Why"), h("ul", { class: "why" }, lines.map((l) => h("li", null, withCode(l))))),
-        h("section", { class: "panel" }, h("h2", null, "Asked for and got"), asked(a, v)),
-        h("section", { class: "panel" }, h("h2", null, "Traffic"), trafficCard(traffic, a)),
-        h("section", { class: "panel" }, h("h2", null, "Timeline"), timeline(a)),
-        h("section", { class: "panel" }, h("h2", null, "Who"), h("dl", { class: "facts" },
-          row("User", a.user), row("Account", a.account), row("Queue", a.queue), row("QOS", a.qos), row("Class", a.service_class),
-          row("Cluster", job.cluster), row("State", a.state_raw ? `${a.state} (${a.state_raw})` : a.state), row("Told by", a.sources.join(", ")))),
-        a.placements.length > 0 ? h("section", { class: "panel wide" }, h("h2", null, "Placements and nodes"), placements(a, job)) : null));
+        h("p", { class: "verdict-line" }, withCode(why.lines[0])), next(why, a, v)),
+      h("div", { class: "sheet" },
+        h("div", null,
+          h("section", { class: "panel" }, h("h2", null, "Where it ran"),
+            v && placement ? rackPicture(placement, v, held, job.job_id, a.attempt) : box("empty", a.start ? "It holds no GPU that is known." : "It has not started.", a.pending_reason ? `The scheduler says: ${a.pending_reason}.` : ""),
+            v?.unknown_nodes ? box("unknown", `The domain of ${plural(v.unknown_nodes, "node")} is not known.`, "They are not in the picture. ", h("a", { href: "/topology" }, "Topology health"), " says why.") : null),
+          h("div", { class: "pair" },
+            h("section", { class: "panel" }, h("h2", null, "Why"), h("ul", { class: "why" }, lines.map((l) => h("li", null, withCode(l))))),
+            h("section", { class: "panel" }, h("h2", null, "Asked for and got"), asked(a, v))),
+          a.placements.length > 0 ? h("section", { class: "panel" }, h("h2", null, "Placements and nodes"), placements(a, job)) : null),
+        h("div", null,
+          h("section", { class: "panel" }, h("h2", null, "Traffic"), trafficCard(traffic)),
+          h("section", { class: "panel" }, h("h2", null, "Timeline"), timeline(a)),
+          h("section", { class: "panel" }, h("h2", null, "Who"), h("dl", { class: "facts" },
+            row("User", a.user), row("Account", a.account), row("Queue", a.queue), row("QOS", a.qos), row("Class", a.service_class),
+            row("Cluster", job.cluster), row("State", a.state_raw ? `${a.state} (${a.state_raw})` : a.state), row("Told by", a.sources.join(", ")))))));
   }
 
   function row(name, value) {
     return [h("dt", null, name), h("dd", null, value || h("span", { class: "muted" }, "not told"))];
   }
 
-  function advice(text, a) {
-    const flags = text.match(/^sbatch (\S+)/);
-    if (!flags) return h("p", null, text);
-    return [copyable(`sbatch ${flags[1]} --nodes=${a.requested_nodes ?? a.verdict.nodes}`, "the sbatch line"), h("p", null, text)];
+  // next is what to submit next time, at the top: it is what the reader came for.
+  function next(why, a, v) {
+    const fit = h("a", { href: `/advice?${new URLSearchParams({ gpus: a.requested_gpus ?? v?.gpus ?? "", class: a.service_class })}` }, "Where would it fit now?");
+    if (!why.advice) return h("p", { class: "next" }, v && v.outcome !== "unknown" ? "Next time: the same again, there is nothing to change. " : "", fit);
+    const flags = why.advice.match(/^sbatch (\S+) ?(.*)$/);
+    if (!flags) return h("p", { class: "next" }, h("b", null, "Next time: "), why.advice, " ", fit);
+    return h("div", { class: "next" }, h("b", null, "Submit next time: "), copyable(`sbatch ${flags[1]} --nodes=${a.requested_nodes ?? v.nodes}`, "the sbatch line"), h("span", null, `It ${flags[2]} `, fit));
   }
 
   function asked(a, v) {
@@ -93,15 +96,15 @@ export function open(root, route, shell) {
     return h("table", { class: "pairs" }, h("thead", null, h("tr", null, h("td"), h("th", { scope: "col" }, "Asked"), h("th", { scope: "col" }, "Got"))), h("tbody", null,
       h("tr", null, h("th", { scope: "row" }, "GPUs"), h("td", null, figure(a.requested_gpus)), h("td", null, figure(v?.gpus ?? a.gpus))),
       h("tr", null, h("th", { scope: "row" }, "Nodes"), h("td", null, figure(a.requested_nodes)), h("td", null, v ? figure(v.nodes) : unknown())),
-      h("tr", null, h("th", { scope: "row" }, "Domains"), h("td", null, v ? [figure(v.domains_min), " would hold it"] : unknown()), h("td", null, v ? [v.unknown_nodes ? "at least " : "", figure(v.domains_used)] : unknown())),
-      h("tr", null, h("th", { scope: "row" }, "Topology"), h("td", null, v ? { none: "nothing", unknown: unknown() }[v.intent] ?? v.intent : unknown()),
+      h("tr", null, h("th", { scope: "row" }, "Domains"), h("td", null, v ? [figure(v.domains_min), " would do"] : unknown()), h("td", null, v ? [v.unknown_nodes ? "at least " : "", figure(v.domains_used)] : unknown())),
+      h("tr", null, h("th", { scope: "row" }, "Topology"), h("td", null, v ? { none: "nothing asked", unknown: unknown() }[v.intent] ?? v.intent : unknown()),
         h("td", null, !v || v.intent === "none" ? "nothing to meet" : met === null ? h("span", { class: "unknown" }, "cannot say") : met ? "✓ met" : "✗ not met")),
-      h("tr", null, h("th", { scope: "row" }, "Smallest part"), h("td", null, "even parts"), h("td", null, v ? [figure(v.smallest_shard), " GPUs", v.balance === null ? "" : `, balance ${v.balance.toFixed(2)}`] : unknown()))));
+      h("tr", null, h("th", { scope: "row" }, "Smallest part"), h("td", { class: "muted" }, "not asked"), h("td", null, v ? [figure(v.smallest_shard), " GPUs", v.balance === null ? "" : `, balance ${v.balance.toFixed(2)}`] : unknown()))));
   }
 
-  function trafficCard(traffic, a) {
+  function trafficCard(traffic) {
     if (!traffic) return box("unknown", "No traffic is known for it.", "No NVLink or network counters of its nodes were collected while it ran, so what the spill cost cannot be measured.");
-    return trafficFacts(traffic, a);
+    return trafficFacts(traffic);
   }
 
   function trafficFacts(traffic) {

@@ -7,7 +7,7 @@ const inks = ["#fff", "#000", "#fff", "#000", "#000", "#fff", "#fff", "#fff"];
 export const kinds = {
   ok: { fill: "#0072b2", ink: "#ffffff", pattern: "plain", letter: "", word: "in one domain" },
   spread: { fill: "#009e73", ink: "#ffffff", pattern: "dots", letter: "=", word: "spread over the fewest domains" },
-  spill: { fill: "#d55e00", ink: "#ffffff", pattern: "stripes", letter: "!", word: "spilled" },
+  spill: { fill: "#d55e00", ink: "#ffffff", pattern: "stripes", letter: "!", word: "spilled, cause not known" },
   unknown: { fill: "#f0e442", ink: "#1b1f24", pattern: "grid", letter: "?", word: "verdict unknown" },
   none: { fill: "#8a94a0", ink: "#000000", pattern: "plain", letter: "-", word: "not judged" },
   probe: { fill: "#cc79a7", ink: "#000000", pattern: "dots", letter: "p", word: "probe job, may be evicted" },
@@ -15,6 +15,11 @@ export const kinds = {
   down: { fill: "#5b646e", ink: "#ffffff", pattern: "cross", letter: "x", word: "out of service" },
   lost: { fill: null, ink: null, pattern: "question", letter: "?", word: "state not known" },
 };
+
+// A spill's letter is that of its cause.
+for (const [cause, letter] of [["policy", "P"], ["timing", "T"], ["repack", "R"], ["capacity", "C"]]) {
+  kinds[`spill ${cause}`] = { ...kinds.spill, letter, word: `spilled by ${cause}` };
+}
 
 // codes are the letters of categories: A to Z, then AA, AB, ...
 export function code(i) {

@@ -79,11 +79,12 @@ export function colouring(m, mode) {
   if (mode === "verdict" || mode === "health") {
     const used = new Set();
     const ofJob = jobs.map((j) => {
-      const kind = mode === "health" ? "ok" : j.probe ? "probe" : outcomeOf(j.outcome).kind;
+      let kind = mode === "health" ? "ok" : j.probe ? "probe" : outcomeOf(j.outcome).kind;
+      if (kind === "spill" && j.cause) kind = `spill ${j.cause}`;
       used.add(kind);
       return kinds[kind];
     });
-    const list = ["spill", "unknown", "spread", "ok", "none", "probe"].filter((k) => used.has(k));
+    const list = Object.keys(kinds).filter((k) => used.has(k)).sort((a, b) => b.startsWith("spill") - a.startsWith("spill"));
     const legend = list.map((k) => ({ style: kinds[k], text: mode === "health" ? "held, in service" : kinds[k].word }));
     return { ofJob, legend };
   }
@@ -301,7 +302,7 @@ export class RackMap {
         if (part.kind === "free") {
           if (this.zoom !== "small") {
             c.strokeStyle = this.line;
-            c.lineWidth = 0.7;
+            c.lineWidth = 1;
             for (let g = 0; g < part.gpus; g++) c.strokeRect(x + g * cell + 0.5, y + 0.5, cell - gap - 1, cell - gap - 1);
           }
         } else if (part.kind === "lost") {
@@ -354,7 +355,7 @@ export class RackMap {
       if (parts.length < 2) continue;
       const centre = (d, i) => [this.x[d] + this.w[d] / 2, this.y[d] + this.label + (this.tall[d] - this.label) * (strong ? 0.5 : 0.25 + 0.5 * ((job * 7 + i) % 10) / 10)];
       const [hx, hy] = centre(parts[0][0], 0);
-      for (const [ink, w] of [[this.panel, strong ? 5 : 3], [strong ? this.ink : kinds.spill.fill, strong ? 2 : 1.2]]) {
+      for (const [ink, w] of [[this.panel, strong ? 5 : 3], [this.ink, strong ? 2 : 1.2]]) {
         c.strokeStyle = ink;
         c.lineWidth = w;
         c.globalAlpha = strong ? 1 : 0.8;
@@ -369,7 +370,7 @@ export class RackMap {
       c.globalAlpha = 1;
       parts.forEach(([d], i) => {
         const [x, y] = centre(d, i);
-        c.fillStyle = strong ? this.ink : kinds.spill.fill;
+        c.fillStyle = this.ink;
         c.strokeStyle = this.panel;
         c.lineWidth = 1.5;
         c.beginPath();

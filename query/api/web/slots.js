@@ -8,6 +8,7 @@ export function open(root, route, shell) {
   let gpus = Math.max(1, Math.min(65535, Number.parseInt(route.query.get("gpus") ?? "64", 10) || 64));
   const answerAt = h("div", null, box("loading", "Counting slots…"));
   const curveAt = h("section", { class: "panel" }, h("h2", null, "Capacity by size"));
+  const headAt = h("div");
   const input = h("input", { type: "number", min: "1", max: "65535", value: String(gpus), list: "sizes" });
   const set = (n) => {
     gpus = n;
@@ -20,7 +21,7 @@ export function open(root, route, shell) {
       h("label", { class: "field" }, h("span", null, "GPUs of one job, in one NVLink domain"), input),
       h("button", { type: "submit", class: "primary" }, "Count"),
       h("span", { class: "quick" }, [4, 8, 16, 32, 64, 72].map((n) => h("button", { type: "button", onclick: () => set(n) }, String(n))))),
-    answerAt, curveAt);
+    headAt, h("div", { class: "sheet" }, curveAt, answerAt));
 
   return {
     every: 5000,
@@ -37,6 +38,7 @@ export function open(root, route, shell) {
   };
 
   function drawSlots(answer, domains) {
+    put(headAt);
     if (answer instanceof Refusal) return put(answerAt, box("unknown", `Slots of ${plural(gpus, "GPU")} are not counted here.`, answer.message));
     if (domains.domains.length === 0) {
       return put(answerAt, box("empty", "No domain is known yet.", "Slots are counted per NVLink domain: ", h("a", { href: "/status" }, "Status"), " says which source has reported."));
@@ -44,15 +46,19 @@ export function open(root, route, shell) {
     const free = answer.domains.reduce((n, d) => n + d.gpus_free, 0);
     const stranded = answer.domains.reduce((n, d) => n + d.gpus_stranded, 0);
     const largest = answer.domains.reduce((n, d) => Math.max(n, d.gpus_free), 0);
-    put(answerAt,
+    put(headAt,
       h("p", { class: "big" }, h("strong", null, answer.total.toLocaleString("en")), ` ${answer.total === 1 ? "slot" : "slots"} of ${plural(gpus, "GPU")} now`),
       answer.total === 0 && free >= gpus ? box("wrong", `${plural(free, "GPU")} are free, yet no ${gpus} of them in one domain.`, `The most in one domain is ${largest}. A job of ${gpus} has to wait, or it spills.`) : null,
-      h("p", { class: "summary" }, `${plural(free, "GPU")} free in all, ${stranded.toLocaleString("en")} of them stranded: free, but in no slot of this size. Counted over ${answer.basis}.`),
+      h("p", { class: "summary" }, `${plural(free, "GPU")} free in all, ${stranded.toLocaleString("en")} of them stranded: free, but in no slot of this size. It counts ${answer.basis}.`));
+    const ordered = [...answer.domains].sort((a, b) => b.slots - a.slots || b.gpus_free - a.gpus_free || ((a.label ?? a.domain) < (b.label ?? b.domain) ? -1 : 1));
+    const several = new Set(ordered.map((d) => d.cluster)).size > 1;
+    put(answerAt,
       table(`${plural(answer.domains.length, "domain")}, most slots first`, [
-        { head: "Domain", cell: (d) => h("a", { href: domainHref(d.cluster, d.domain) }, d.label ?? d.domain) }, { head: "Cluster", cell: (d) => d.cluster },
+        { head: "Domain", cell: (d) => h("a", { href: domainHref(d.cluster, d.domain) }, d.label ?? d.domain) },
+        ...(several ? [{ head: "Cluster", cell: (d) => d.cluster }] : []),
         { head: `Slots of ${gpus}`, number: true, cell: (d) => figure(d.slots) }, { head: "Free", number: true, cell: (d) => figure(d.gpus_free) },
         { head: "Stranded", number: true, cell: (d) => figure(d.gpus_stranded) }, { head: "Usable", number: true, cell: (d) => figure(d.gpus_usable) },
-      ], answer.domains.slice(0, 200)),
+      ], ordered.slice(0, 200)),
       answer.domains.length > 200 ? h("p", { class: "muted" }, `The first 200 of ${answer.domains.length}; GET /v1/slots has all.`) : null);
     return undefined;
   }
@@ -72,27 +78,27 @@ export function open(root, route, shell) {
     const classes = [["all trays in service", (d) => d.nodes_usable === d.nodes], [`at least 16 of 18`, (d) => d.nodes_usable < d.nodes && d.nodes_usable >= (16 / 18) * d.nodes], ["fewer", (d) => d.nodes_usable < (16 / 18) * d.nodes]];
     put(curveAt, h("h2", null, "Capacity by size"),
       h("p", null, cliff === 0 ? "No node is wholly free: nothing larger than a part of a node fits." : `The largest job that fits one domain now: ${plural(cliff, "node")}, ${plural(cliff * perNode, "GPU")}.`),
-      chart(sizes, shareOf(real), shareOf(ideal), perNode, real),
-      h("p", { class: "muted" }, "Share of the wholly free nodes that jobs of a size can use. The dashed line is what would be possible if the free nodes lay together."),
-      table("Jobs that fit, by size", [
+      chart(sizes, shareOf(real), perNode, real),
+      h("p", { class: "muted" }, `Of the ${plural(free, "wholly free node")}, the share that jobs of a size could use, each in one domain; the figures count the jobs. What is missing to 100 % is stranded.`),
+      h("details", null, h("summary", null, "As a table"), table("Jobs that fit, by size", [
         { head: "Nodes", number: true, cell: (i) => sizes[i] }, { head: "GPUs", number: true, cell: (i) => sizes[i] * perNode },
         { head: "Fit now", number: true, cell: (i) => real[i] }, { head: "If free nodes lay together", number: true, cell: (i) => ideal[i] },
-      ], sizes.map((_, i) => i).filter((i) => most <= 18 || i < 18)),
+      ], sizes.map((_, i) => i))),
       h("h2", null, "Racks by class"), h("ul", null, classes.map(([word, is]) => h("li", null, `${word}: ${domains.filter(is).length}`))));
     return undefined;
   }
 }
 
-function chart(sizes, real, ideal, perNode, counts) {
-  const [w, height, left, bottom] = [640, 220, 44, 34];
+function chart(sizes, real, perNode, counts) {
+  const [w, height, left, bottom] = [640, 230, 44, 34];
   const x = (i) => left + ((w - left - 10) * i) / sizes.length;
-  const y = (share) => 10 + (height - bottom - 10) * (1 - Math.min(1, share));
+  const y = (share) => 22 + (height - bottom - 22) * (1 - Math.min(1, share));
   const step = (list) => list.map((v, i) => `${i ? "L" : "M"}${x(i)} ${y(v)}L${x(i + 1)} ${y(v)}`).join("");
   const ticks = sizes.filter((n) => sizes.length <= 18 ? n % 2 === 0 || n === 1 : n % Math.ceil(sizes.length / 12) === 0);
   return s("svg", { class: "chart", viewBox: `0 0 ${w} ${height}`, role: "img", "aria-label": `Share of free nodes that jobs can use, by size: ${sizes.map((n, i) => `${n} nodes ${Math.round(real[i] * 100)} percent`).join(", ")}` },
     [0, 0.5, 1].map((v) => [s("path", { class: "grid", d: `M${left} ${y(v)}H${w - 10}` }), s("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, `${v * 100} %`)]),
     s("path", { class: "area", d: `${step(real)}L${x(sizes.length)} ${y(0)}L${x(0)} ${y(0)}Z` }),
-    s("path", { class: "ideal", d: step(ideal) }), s("path", { class: "real", d: step(real) }),
+    s("path", { class: "real", d: step(real) }),
     sizes.map((n, i) => (counts[i] > 0 && sizes.length <= 18 ? s("text", { class: "count", x: (x(i) + x(i + 1)) / 2, y: y(real[i]) - 5, "text-anchor": "middle" }, String(counts[i])) : null)).filter(Boolean),
     ticks.map((n) => s("text", { x: (x(n - 1) + x(n)) / 2, y: height - bottom + 14, "text-anchor": "middle" }, String(n * perNode))),
     s("text", { x: (left + w) / 2, y: height - 4, "text-anchor": "middle" }, "GPUs of one job"));

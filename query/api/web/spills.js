@@ -30,7 +30,8 @@ export function open(root, route, shell) {
       choose("Within the last", "since", backs),
       choose("Cause", "cause", [["", "any cause"], ...Object.keys(causes).map((c) => [c, `${c}: ${causes[c].short}`])]),
       choose("Order", "sort", [["severity", "worst first"], ["newest", "newest first"]]),
-      type("User", "user"), type("Account", "account"), type("Service class", "service_class"), type("Cluster", "cluster")),
+      type("User", "user"), type("Account", "account")),
+    h("details", { class: "more", open: Boolean(f.service_class || f.cluster) }, h("summary", null, "More filters"), h("div", { class: "controls" }, type("Service class", "service_class"), type("Cluster", "cluster"))),
     list);
 
   const narrowed = () => f.cause || f.user || f.account || f.service_class || f.cluster || f.state === "running";

@@ -34,7 +34,7 @@ export function open(root, route, shell) {
           st.dead_letters.length === 0 ? box("empty", "Nothing was refused.") : table("Refused records", [
             { head: "Topic", cell: (x) => x.topic }, { head: "At", cell: (x) => x.stage }, { head: "Reason", cell: (x) => x.reason }, { head: "Records", number: true, cell: (x) => figure(x.records) }, { head: "Newest", cell: (x) => when(x.newest) }], st.dead_letters)),
         h("section", { class: "panel" }, h("h2", null, "3. Load"), h("p", { class: "muted" }, "Kafka to ClickHouse. Metrics: spillway_load_*"), table("Raw tables", [
-          { head: "Table", cell: (x) => x.table }, { head: "Rows", number: true, cell: (x) => figure(x.rows) }, { head: "Newest row", cell: (x) => when(x.loaded_at, "none yet") }], st.raw_tables)),
+          { head: "Table", cell: (x) => x.table }, { head: "Rows", number: true, cell: (x) => figure(x.rows) }, { head: "Newest row", cell: (x) => (x.loaded_at ? when(x.loaded_at) : h("span", { class: "muted" }, "none yet")) }], st.raw_tables)),
         h("section", { class: "panel" }, h("h2", null, "4. Judge"), h("p", { class: "muted" }, "Raw rows to verdicts. Metrics: spillway_enrich_*"), st.unjudged.length === 0 ? box("empty", "Nothing waits to be judged.") : table("Rows that wait", [
           { head: "Table", cell: (x) => x.table }, { head: "Rows", number: true, cell: (x) => figure(x.rows) }, { head: "Oldest", cell: (x) => when(x.oldest_loaded_at) }], st.unjudged)),
         h("p", { class: "muted" }, h("a", { href: "/metrics" }, "All metrics"), " for Prometheus; ", h("a", { href: "/openapi.yaml", target: "_blank", rel: "noopener" }, "the API's description"), "."));
