@@ -104,6 +104,66 @@ ORDER BY (cluster, toStartOfHour(observed_at), node, entity, gpu, part, name, ob
 TTL toDateTime(loaded_at) + toIntervalDay(7)
 SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000, index_granularity = 8192;
 
+CREATE TABLE counters_hour
+(
+    `cluster` LowCardinality(String) CODEC(ZSTD(1)),
+    `node` LowCardinality(String) CODEC(ZSTD(1)),
+    `source` LowCardinality(String) CODEC(ZSTD(1)),
+    `entity` Enum8('gpu' = 1, 'mig' = 2, 'link' = 3, 'nic' = 4) CODEC(ZSTD(1)),
+    `gpu` UInt16 CODEC(ZSTD(1)),
+    `part` UInt32 CODEC(ZSTD(1)),
+    `name` LowCardinality(String) CODEC(ZSTD(1)),
+    `hour` DateTime('UTC') CODEC(Delta(4), ZSTD(1)),
+    `samples` UInt16 CODEC(ZSTD(1)),
+    `seconds` Float32 CODEC(ZSTD(1)),
+    `bytes` Nullable(Float64) CODEC(ZSTD(1)),
+    `tx_bytes` Nullable(Float64) CODEC(ZSTD(1)),
+    `rx_bytes` Nullable(Float64) CODEC(ZSTD(1)),
+    `errors` Nullable(UInt64) CODEC(ZSTD(1)),
+    `recoveries` Nullable(UInt64) CODEC(ZSTD(1)),
+    `downs` Nullable(UInt64) CODEC(ZSTD(1)),
+    `sm_active` Nullable(Float32) CODEC(ZSTD(1)),
+    `tensor_active` Nullable(Float32) CODEC(ZSTD(1)),
+    `resets` UInt16 CODEC(ZSTD(1)),
+    `version` UInt64 CODEC(Delta(8), ZSTD(1)),
+    `is_deleted` UInt8 CODEC(ZSTD(1))
+)
+ENGINE = ReplacingMergeTree(version, is_deleted)
+PARTITION BY toYYYYMM(hour)
+ORDER BY (cluster, node, source, entity, gpu, part, name, hour)
+TTL hour + toIntervalDay(800)
+SETTINGS ttl_only_drop_parts = 1, index_granularity = 8192;
+
+CREATE TABLE counters_minute
+(
+    `cluster` LowCardinality(String) CODEC(ZSTD(1)),
+    `node` LowCardinality(String) CODEC(ZSTD(1)),
+    `source` LowCardinality(String) CODEC(ZSTD(1)),
+    `entity` Enum8('gpu' = 1, 'mig' = 2, 'link' = 3, 'nic' = 4) CODEC(ZSTD(1)),
+    `gpu` UInt16 CODEC(ZSTD(1)),
+    `part` UInt32 CODEC(ZSTD(1)),
+    `name` LowCardinality(String) CODEC(ZSTD(1)),
+    `minute` DateTime('UTC') CODEC(Delta(4), ZSTD(1)),
+    `samples` UInt16 CODEC(ZSTD(1)),
+    `seconds` Float32 CODEC(ZSTD(1)),
+    `bytes` Nullable(Float64) CODEC(ZSTD(1)),
+    `tx_bytes` Nullable(Float64) CODEC(ZSTD(1)),
+    `rx_bytes` Nullable(Float64) CODEC(ZSTD(1)),
+    `errors` Nullable(UInt64) CODEC(ZSTD(1)),
+    `recoveries` Nullable(UInt64) CODEC(ZSTD(1)),
+    `downs` Nullable(UInt64) CODEC(ZSTD(1)),
+    `sm_active` Nullable(Float32) CODEC(ZSTD(1)),
+    `tensor_active` Nullable(Float32) CODEC(ZSTD(1)),
+    `resets` UInt16 CODEC(ZSTD(1)),
+    `version` UInt64 CODEC(Delta(8), ZSTD(1)),
+    `is_deleted` UInt8 CODEC(ZSTD(1))
+)
+ENGINE = ReplacingMergeTree(version, is_deleted)
+PARTITION BY toYYYYMM(minute)
+ORDER BY (cluster, toStartOfHour(minute), node, source, entity, gpu, part, name, minute)
+TTL minute + toIntervalDay(60)
+SETTINGS ttl_only_drop_parts = 1, index_granularity = 8192;
+
 CREATE TABLE dead_letters
 (
     `kafka_partition` Int32,
@@ -147,6 +207,35 @@ CREATE TABLE domain_capacity
 ENGINE = ReplacingMergeTree(version, is_deleted)
 ORDER BY (cluster, domain, minute)
 SETTINGS index_granularity = 8192;
+
+CREATE TABLE job_traffic
+(
+    `cluster` LowCardinality(String) CODEC(ZSTD(1)),
+    `job_id` String CODEC(ZSTD(1)),
+    `attempt` String CODEC(ZSTD(1)),
+    `seq` UInt16 CODEC(ZSTD(1)),
+    `minute` DateTime('UTC') CODEC(Delta(4), ZSTD(1)),
+    `gpus_measured` UInt32 CODEC(ZSTD(1)),
+    `nodes_measured` UInt32 CODEC(ZSTD(1)),
+    `shared_nodes` UInt32 CODEC(ZSTD(1)),
+    `nvlink_bytes` Nullable(Float64) CODEC(ZSTD(1)),
+    `nvlink_gpu_seconds` Float64 CODEC(ZSTD(1)),
+    `scale_out_bytes` Nullable(Float64) CODEC(ZSTD(1)),
+    `scale_out_gpu_seconds` Float64 CODEC(ZSTD(1)),
+    `nodes` Array(LowCardinality(String)) CODEC(ZSTD(1)),
+    `node_gpus` Array(Array(UInt16)) CODEC(ZSTD(1)),
+    `gpu_nvlink_bytes` Array(Array(Float32)) CODEC(ZSTD(1)),
+    `node_nvlink_seconds` Array(Float32) CODEC(ZSTD(1)),
+    `node_scale_out_bytes` Array(Nullable(Float32)) CODEC(ZSTD(1)),
+    `version` UInt64 CODEC(Delta(8), ZSTD(1)),
+    `is_deleted` UInt8 CODEC(ZSTD(1)),
+    INDEX by_minute minute TYPE minmax GRANULARITY 1
+)
+ENGINE = ReplacingMergeTree(version, is_deleted)
+PARTITION BY toYYYYMM(minute)
+ORDER BY (cluster, job_id, attempt, seq, minute)
+TTL minute + toIntervalDay(400)
+SETTINGS ttl_only_drop_parts = 1, index_granularity = 8192;
 
 CREATE TABLE membership
 (
@@ -430,6 +519,35 @@ CREATE TABLE topology_conflicts
 )
 ENGINE = ReplacingMergeTree(version, is_deleted)
 ORDER BY (cluster, node, source_a, source_b, valid_from)
+SETTINGS index_granularity = 8192;
+
+CREATE TABLE traffic_evidence
+(
+    `cluster` LowCardinality(String),
+    `job_id` String CODEC(ZSTD(1)),
+    `attempt` String CODEC(ZSTD(1)),
+    `seq` UInt16,
+    `valid_from` DateTime64(3, 'UTC'),
+    `valid_to` DateTime64(3, 'UTC'),
+    `holding` UInt64,
+    `evidence` Enum8('unknown' = 0, 'silent_fallback' = 1, 'confirmed' = 2, 'contradicted' = 3, 'in_domain' = 4, 'expected' = 5, 'idle' = 6),
+    `reason` LowCardinality(String),
+    `nvlink_bytes_per_second` Nullable(Float64),
+    `scale_out_bytes_per_second` Nullable(Float64),
+    `nvlink_bytes` Nullable(Float64),
+    `scale_out_bytes` Nullable(Float64),
+    `gpus` Nullable(UInt32),
+    `gpus_measured` UInt32,
+    `seconds` Float64,
+    `outlier_nodes` Array(LowCardinality(String)),
+    `first_minute` DateTime('UTC'),
+    `last_minute` DateTime('UTC'),
+    `version` UInt64,
+    `is_deleted` UInt8,
+    INDEX by_evidence evidence TYPE set(8) GRANULARITY 1
+)
+ENGINE = ReplacingMergeTree(version, is_deleted)
+ORDER BY (cluster, job_id, attempt, seq)
 SETTINGS index_granularity = 8192;
 
 CREATE TABLE verdicts

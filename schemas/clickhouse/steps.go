@@ -36,6 +36,10 @@ const (
 	TableDomainCapacity    = "domain_capacity"
 	TableTopologyConflicts = "topology_conflicts"
 	TablePassProgress      = "pass_progress"
+	TableCountersMinute    = "counters_minute"
+	TableCountersHour      = "counters_hour"
+	TableJobTraffic        = "job_traffic"
+	TableTrafficEvidence   = "traffic_evidence"
 )
 
 // TableSchemaSteps is the ledger of applied steps.
@@ -53,7 +57,8 @@ func RawTables() []string {
 func DerivedTables() []string {
 	return []string{
 		TableMembership, TableMembershipFacts, TableNodeStates, TableNodeFacts, TableAttempts, TablePlacements,
-		TableVerdicts, TableDomainCapacity, TableTopologyConflicts, TablePassProgress,
+		TableVerdicts, TableDomainCapacity, TableTopologyConflicts, TablePassProgress, TableCountersMinute,
+		TableCountersHour, TableJobTraffic, TableTrafficEvidence,
 	}
 }
 

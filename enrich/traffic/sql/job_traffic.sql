@@ -10,23 +10,23 @@ SELECT cluster, job_id, attempt, seq, minute, sum(length(gpus)), countIf(ports I
        {version:UInt64}, 0
 FROM
 (
-    SELECT cluster, job_id, attempt, seq, minute, node, any(shared) AS shared, any(held) AS held,
+    SELECT cluster, job_id, attempt, seq, minute, node, any(on_shared) AS shared, any(on_held) AS held,
            arraySort(groupArrayIf((gpu, bytes), entity = 'gpu' AND seconds > 0)) AS told, told.1 AS gpus,
            arrayMap(x -> assumeNotNull(x), told.2) AS gpu_bytes,
            sumIf(bytes, entity = 'gpu') AS nvlink, sumIf(seconds, entity = 'gpu') AS nvlink_seconds,
            sumIf(bytes, entity = 'nic') AS ports, maxIf(seconds, entity = 'nic') AS ports_seconds
     FROM
     (
-        SELECT cluster, job_id, attempt, seq, minute, node, entity, gpu, part, name, any(shared) AS shared, any(held) AS held,
+        SELECT cluster, job_id, attempt, seq, minute, node, entity, gpu, part, name, any(with_others) AS on_shared, any(holds) AS on_held,
                argMax(moved_by, covered) AS bytes, max(covered) AS seconds
         FROM
         (
             SELECT p.cluster AS cluster, job_id, attempt, seq, minute, p.node AS node, source, entity, gpu, part, name,
-                   any(shared) AS shared, any(held) AS held, sum(moved) AS moved_by, sumIf(gap, moved IS NOT NULL) AS covered
+                   any(p.shared) AS with_others, any(p.held) AS holds, sum(moved) AS moved_by, sumIf(gap, moved IS NOT NULL) AS covered
             FROM ({deltas}) AS d
             INNER JOIN (SELECT * FROM ({placed}) WHERE {keys}) AS p ON d.cluster = p.cluster AND d.node = p.node
             WHERE d.before >= p.valid_from AND d.at <= p.valid_to
-              AND if(entity = 'nic', NOT shared, has(gpu_index, gpu) OR (empty(gpu_index) AND NOT shared))
+              AND if(entity = 'nic', NOT p.shared, has(gpu_index, gpu) OR (empty(gpu_index) AND NOT p.shared))
             GROUP BY cluster, job_id, attempt, seq, minute, node, source, entity, gpu, part, name
         )
         GROUP BY cluster, job_id, attempt, seq, minute, node, entity, gpu, part, name

@@ -1,4 +1,4 @@
--- Nodes of the placements that held GPUs at some time in [from, to). A fragment of the other statements. shared says that
+-- Nodes of the placements that held GPUs at some time in [from, to), or until from. A fragment of the other statements. shared says that
 -- another placement held GPUs of the node at the same time. Parameters: from, to.
 SELECT cluster, job_id, attempt, seq, valid_from, valid_to, node, held, gpu_index,
        arrayCount(o -> o.1 < valid_to AND o.2 > valid_from, groupArray((valid_from, valid_to)) OVER (PARTITION BY cluster, node)) > 1 AS shared
@@ -10,10 +10,10 @@ FROM
         SELECT *
         FROM placements
         WHERE (cluster, job_id, attempt, seq) IN
-            (SELECT cluster, job_id, attempt, seq FROM placements WHERE valid_from < {to:DateTime64(3)} AND valid_to > {from:DateTime64(3)})
+            (SELECT cluster, job_id, attempt, seq FROM placements WHERE valid_from < {to:DateTime64(3)} AND valid_to >= {from:DateTime64(3)})
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq
     )
     ARRAY JOIN arrayEnumerate(nodes) AS i
-    WHERE is_deleted = 0 AND valid_from < {to:DateTime64(3)} AND valid_to > {from:DateTime64(3)}
+    WHERE is_deleted = 0 AND valid_from < {to:DateTime64(3)} AND valid_to >= {from:DateTime64(3)}
 )

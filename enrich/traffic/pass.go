@@ -1,0 +1,523 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+)
+
+// state is what the pass remembers; all of it can be read again from the tables.
+type state struct {
+	ready   bool
+	next    map[int32]int64 // by Kafka partition: the first offset of counters not counted yet
+	loaded  time.Time       // when the newest counted row was loaded
+	judged  uint64          // version of the last pass over placements whose rows were taken
+	version uint64
+	seen    string
+	hours   map[time.Time]bool // whose minutes have changed since the hour was computed
+}
+
+const passName = "traffic"
+
+// key names a placement.
+type key struct {
+	cluster, job, attempt string
+	seq                   uint16
+}
+
+// span is [from, to).
+type span struct{ from, to time.Time }
+
+// Once takes in all that is new: minutes with new counters, and placements and verdicts that changed.
+func (p *Pass) Once(ctx context.Context) error {
+	// No match in a LEFT JOIN is NULL: what is not known is not zero.
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"join_use_nulls": 1}))
+	if err := p.load(ctx); err != nil {
+		return err
+	}
+	var seen string
+	var judged uint64
+	// The number of rows and the newest load time are kept with every part: this reads no rows.
+	err := p.conn.QueryRow(ctx, `SELECT toString((SELECT (count(), max(loaded_at)) FROM counters)),
+		(SELECT max(version) FROM pass_progress WHERE pass = 'judge' AND raw_table = '')`).Scan(&seen, &judged)
+	if err != nil {
+		return fmt.Errorf("look for new counters: %w", err)
+	}
+	if seen == p.state.seen && judged == p.state.judged {
+		return p.rollHours(ctx)
+	}
+	p.state.version = max(p.state.version+1, uint64(p.now().UnixMicro()))
+	batch, minutes, loaded, err := p.news(ctx)
+	if err != nil {
+		return err
+	}
+	changed, err := p.changed(ctx, judged)
+	if err != nil {
+		return err
+	}
+	touched, err := p.count(ctx, minutes)
+	if err != nil {
+		return err
+	}
+	late, err := p.recount(ctx, changed)
+	if err != nil {
+		return err
+	}
+	for _, c := range changed {
+		touched = append(touched, c.key)
+	}
+	if err := p.weigh(ctx, append(touched, late...)); err != nil {
+		return err
+	}
+	if err := p.finish(ctx, batch, judged); err != nil {
+		return err
+	}
+	p.state.seen, p.state.judged, p.state.loaded = seen, judged, loaded
+	p.m.passes.WithLabelValues("ok").Inc()
+	if err := p.rollHours(ctx); err != nil {
+		return err
+	}
+	return p.gauges(ctx)
+}
+
+// load reads how far the pass has come.
+func (p *Pass) load(ctx context.Context) error {
+	s := &p.state
+	if s.ready {
+		return nil
+	}
+	s.next, s.hours = map[int32]int64{}, map[time.Time]bool{}
+	rows, err := p.conn.Query(ctx, `SELECT raw_table, kafka_partition, next_offset, version FROM pass_progress
+		WHERE pass = 'traffic' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
+	if err != nil {
+		return fmt.Errorf("read progress of counters: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var table string
+		var partition int32
+		var next int64
+		var version uint64
+		if err := rows.Scan(&table, &partition, &next, &version); err != nil {
+			return fmt.Errorf("read progress of counters: %w", err)
+		}
+		s.version = max(s.version, version)
+		if table == "counters" {
+			s.next[partition] = next
+		} else {
+			s.judged = uint64(next)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read progress of counters: %w", err)
+	}
+	// A pass that did not finish may have written newer rows; they are written over.
+	for _, table := range []string{"counters_minute", "job_traffic", "traffic_evidence"} {
+		var v uint64
+		if err := p.conn.QueryRow(ctx, "SELECT max(version) FROM "+table).Scan(&v); err != nil {
+			return fmt.Errorf("read the newest version of %s: %w", table, err)
+		}
+		s.version = max(s.version, v)
+	}
+	// Hours of the last two days that a stopped process left behind their minutes.
+	hours, err := p.conn.Query(ctx, `SELECT h FROM (SELECT toStartOfHour(minute) AS h, max(version) AS v FROM counters_minute WHERE minute >= {since:DateTime} GROUP BY h) AS m
+		LEFT JOIN (SELECT hour, max(version) AS v FROM counters_hour WHERE hour >= {since:DateTime} GROUP BY hour) AS done ON m.h = done.hour
+		WHERE m.v > ifNull(done.v, 0)`, clickhouse.Named("since", p.now().Add(-48*time.Hour).UTC().Format(time.DateTime)))
+	if err != nil {
+		return fmt.Errorf("find hours that are not rolled up: %w", err)
+	}
+	defer hours.Close()
+	for hours.Next() {
+		var h time.Time
+		if err := hours.Scan(&h); err != nil {
+			return fmt.Errorf("find hours that are not rolled up: %w", err)
+		}
+		s.hours[h.UTC()] = true
+	}
+	if err := hours.Err(); err != nil {
+		return fmt.Errorf("find hours that are not rolled up: %w", err)
+	}
+	s.ready = true
+	return nil
+}
+
+// loadSlack is how far the clocks of loaders may differ, and how long an insert may be on its way.
+const loadSlack = 10 * time.Minute
+
+// news gives the offsets not counted yet, and the minutes they tell of with those that the next scrape may fall in.
+func (p *Pass) news(ctx context.Context) (batch map[int32]int64, minutes []time.Time, loaded time.Time, err error) {
+	defer p.step("news")()
+	cond := "1"
+	for partition, next := range p.state.next {
+		cond += fmt.Sprintf(" AND NOT (kafka_partition = %d AND kafka_offset < %d)", partition, next)
+	}
+	loaded = p.state.loaded
+	if !loaded.IsZero() { // the rest of the table is older, and its granules are left alone
+		cond += " AND loaded_at >= " + at64(loaded.Add(-loadSlack))
+	}
+	rows, err := p.conn.Query(ctx, "SELECT kafka_partition, max(kafka_offset) + 1, groupUniqArray(toStartOfMinute(observed_at)), max(loaded_at) FROM counters WHERE "+cond+" GROUP BY kafka_partition")
+	if err != nil {
+		return nil, nil, loaded, fmt.Errorf("find new counters: %w", err)
+	}
+	defer rows.Close()
+	batch = map[int32]int64{}
+	for rows.Next() {
+		var partition int32
+		var next int64
+		var told []time.Time
+		var at time.Time
+		if err := rows.Scan(&partition, &next, &told, &at); err != nil {
+			return nil, nil, loaded, fmt.Errorf("find new counters: %w", err)
+		}
+		batch[partition] = next
+		if at.After(loaded) {
+			loaded = at
+		}
+		for _, m := range told {
+			// The difference to the scrape after a late one changes too.
+			for after := time.Duration(0); after <= p.cfg.MaxGap; after += time.Minute {
+				minutes = append(minutes, m.UTC().Add(after))
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, nil, loaded, fmt.Errorf("find new counters: %w", err)
+	}
+	slices.SortFunc(minutes, time.Time.Compare)
+	return batch, slices.Compact(minutes), loaded, nil
+}
+
+// chunk is how many minutes one statement takes; it bounds ClickHouse's memory.
+const chunk = 10
+
+// count computes minutes anew, for the whole fleet, and gives the placements that moved anything in them.
+func (p *Pass) count(ctx context.Context, minutes []time.Time) (touched []key, err error) {
+	for part := range slices.Chunk(minutes, chunk) {
+		if err := p.exec(ctx, "minutes", part, "1", "1"); err != nil {
+			return nil, err
+		}
+		keys, err := p.join(ctx, part, "1", "1")
+		if err != nil {
+			return nil, err
+		}
+		touched = append(touched, keys...)
+		for _, m := range part {
+			p.state.hours[m.Truncate(time.Hour)] = true
+		}
+		p.m.minutes.Add(float64(len(part)))
+	}
+	return touched, nil
+}
+
+// join writes job_traffic of some minutes and gives the placements it has written to.
+func (p *Pass) join(ctx context.Context, minutes []time.Time, scope, keys string) ([]key, error) {
+	if err := p.exec(ctx, "job_traffic", minutes, scope, keys); err != nil {
+		return nil, err
+	}
+	if err := p.exec(ctx, "withdraw", minutes, scope, keys); err != nil {
+		return nil, err
+	}
+	return p.keys(ctx, fmt.Sprintf(`SELECT DISTINCT cluster, job_id, attempt, seq FROM job_traffic
+		WHERE minute >= toDateTime(%s) AND minute <= toDateTime(%s) AND version = %d`,
+		at64(minutes[0]), at64(minutes[len(minutes)-1]), p.state.version))
+}
+
+// exec runs a statement over some minutes of some nodes and placements.
+func (p *Pass) exec(ctx context.Context, name string, minutes []time.Time, scope, keys string) error {
+	defer p.step(name)()
+	list := make([]string, len(minutes))
+	for i, m := range minutes {
+		list[i] = fmt.Sprintf("toDateTime(%d, 'UTC')", m.Unix())
+	}
+	ctx = clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{
+		"from": stamp(minutes[0]), "to": stamp(minutes[len(minutes)-1].Add(time.Minute)),
+		"max_gap": fmt.Sprint(int(p.cfg.MaxGap.Seconds())), "version": fmt.Sprint(p.state.version),
+	}))
+	text := statement(name, map[string]string{"minutes": strings.Join(list, ", "), "scope": scope, "keys": keys})
+	if err := p.conn.Exec(ctx, text); err != nil {
+		return fmt.Errorf("compute %s from %s on: %w", name, minutes[0].Format(time.RFC3339), err)
+	}
+	return nil
+}
+
+// step times a step.
+func (p *Pass) step(name string) func() {
+	begun := time.Now()
+	return func() { p.m.seconds.WithLabelValues(name).Observe(time.Since(begun).Seconds()) }
+}
+
+// change is a placement that is new or not what it was, and when that makes a difference.
+type change struct {
+	key
+	spans []span
+}
+
+// changed lists placements and verdicts written since the last time by passes that finished. What a placement was when it
+// was counted last stands in its evidence.
+func (p *Pass) changed(ctx context.Context, judged uint64) ([]change, error) {
+	defer p.step("changed")()
+	if judged == p.state.judged {
+		return nil, nil
+	}
+	rows, err := p.conn.Query(ctx, fmt.Sprintf(`WITH keys AS
+		(
+			SELECT DISTINCT cluster, job_id, attempt, seq FROM placements WHERE version > %[1]d AND version <= %[2]d
+			UNION DISTINCT
+			SELECT DISTINCT cluster, job_id, attempt, seq FROM verdicts WHERE version > %[1]d AND version <= %[2]d
+		)
+		SELECT n.cluster, n.job_id, n.attempt, n.seq, n.valid_from, n.valid_to, n.is_deleted, n.holding, c.valid_from, c.valid_to, c.holding
+		FROM
+		(
+			SELECT cluster, job_id, attempt, seq, valid_from, valid_to, is_deleted, cityHash64(nodes, toString(node_gpus), node_gpu_index) AS holding
+			FROM placements WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM keys) AND (cluster, job_id, attempt, seq) IN (SELECT * FROM keys)
+			ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq
+		) AS n
+		LEFT JOIN
+		(
+			SELECT cluster, job_id, attempt, seq, valid_from, valid_to, holding, is_deleted
+			FROM traffic_evidence WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM keys)
+			ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq
+		) AS c ON n.cluster = c.cluster AND n.job_id = c.job_id AND n.attempt = c.attempt AND n.seq = c.seq AND c.is_deleted = 0`, p.state.judged, judged))
+	if err != nil {
+		return nil, fmt.Errorf("find placements that changed: %w", err)
+	}
+	defer rows.Close()
+	var out []change
+	for rows.Next() {
+		var c change
+		var now span
+		var gone uint8
+		var holding uint64
+		var wasFrom, wasTo *time.Time
+		var wasHolding *uint64
+		if err := rows.Scan(&c.cluster, &c.job, &c.attempt, &c.seq, &now.from, &now.to, &gone, &holding, &wasFrom, &wasTo, &wasHolding); err != nil {
+			return nil, fmt.Errorf("find placements that changed: %w", err)
+		}
+		switch {
+		case wasFrom == nil:
+			if gone == 0 {
+				c.spans = []span{now}
+			}
+		case gone == 1 || *wasHolding != holding:
+			c.spans = []span{now, {*wasFrom, *wasTo}}
+		default:
+			c.spans = []span{between(now.from, *wasFrom), between(now.to, *wasTo)}
+		}
+		out = append(out, c)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("find placements that changed: %w", err)
+	}
+	return out, nil
+}
+
+func between(a, b time.Time) span {
+	if a.After(b) {
+		a, b = b, a
+	}
+	return span{a, b}
+}
+
+// recount joins again the minutes in which placements are not what they were, for them and for those that shared nodes with
+// them. It gives the placements it has written to.
+func (p *Pass) recount(ctx context.Context, changed []change) (touched []key, err error) {
+	defer p.step("recount")()
+	var oldest, newest time.Time
+	err = p.conn.QueryRow(ctx, "SELECT min(minute), max(minute) FROM counters_minute WHERE minute >= toDateTime("+at64(p.now().Add(-p.cfg.Lookback))+")").Scan(&oldest, &newest)
+	if err != nil {
+		return nil, fmt.Errorf("find the minutes that were counted: %w", err)
+	}
+	if newest.Unix() <= 0 {
+		return nil, nil // nothing was
+	}
+	byMinute := map[time.Time]bool{}
+	var keys []key
+	for _, c := range changed {
+		for _, s := range c.spans {
+			from, to := s.from, s.to
+			if from.Before(oldest) {
+				from = oldest
+			}
+			if end := newest.Add(time.Minute); to.After(end) {
+				to = end
+			}
+			if !from.Before(to) {
+				continue
+			}
+			for m := from.UTC().Truncate(time.Minute); m.Before(to); m = m.Add(time.Minute) {
+				byMinute[m] = true
+			}
+			keys = append(keys, c.key)
+		}
+	}
+	if len(byMinute) == 0 {
+		return nil, nil
+	}
+	minutes := make([]time.Time, 0, len(byMinute))
+	for m := range byMinute {
+		minutes = append(minutes, m)
+	}
+	slices.SortFunc(minutes, time.Time.Compare)
+	for part := range slices.Chunk(minutes, chunk) {
+		for some := range slices.Chunk(distinct(keys), maxKeys) {
+			ctx := clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{
+				"from": stamp(part[0]), "to": stamp(part[len(part)-1].Add(time.Minute)),
+			}))
+			shared, err := p.keys(ctx, statement("sharing", map[string]string{"keys": in(some)}))
+			if err != nil {
+				return nil, err
+			}
+			cond := in(append(shared, some...))
+			scope := fmt.Sprintf("(cluster, node) IN (SELECT cluster, arrayJoin(nodes) FROM placements WHERE %s)", cond)
+			keys, err := p.join(ctx, part, scope, cond)
+			if err != nil {
+				return nil, err
+			}
+			touched = append(touched, keys...)
+		}
+	}
+	return touched, nil
+}
+
+// maxKeys is how many placements one statement names.
+const maxKeys = 2000
+
+func distinct(keys []key) []key {
+	slices.SortFunc(keys, func(a, b key) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(keys)
+}
+
+// weigh writes the evidence of placements whose traffic, time or verdict changed.
+func (p *Pass) weigh(ctx context.Context, keys []key) error {
+	defer p.step("evidence")()
+	for some := range slices.Chunk(distinct(keys), maxKeys) {
+		ctx := clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{
+			"quiet_nvlink": fmt.Sprint(p.cfg.QuietNVLink), "quiet_ports": fmt.Sprint(p.cfg.QuietPorts), "busy_ports": fmt.Sprint(p.cfg.BusyPorts),
+			"min_seconds": fmt.Sprint(p.cfg.MinMeasured.Seconds()), "outlier_factor": fmt.Sprint(p.cfg.OutlierFactor),
+			"recent": p.now().Add(-time.Hour).UTC().Format(time.DateTime), "version": fmt.Sprint(p.state.version),
+		}))
+		if err := p.conn.Exec(ctx, statement("evidence", map[string]string{"keys": in(some)})); err != nil {
+			return fmt.Errorf("weigh the traffic of %d placements: %w", len(some), err)
+		}
+	}
+	return nil
+}
+
+// finish writes the progress of a pass: its last statement.
+func (p *Pass) finish(ctx context.Context, batch map[int32]int64, judged uint64) error {
+	b, err := p.conn.PrepareBatch(ctx, "INSERT INTO pass_progress (pass, raw_table, kafka_partition, next_offset, version)")
+	if err != nil {
+		return fmt.Errorf("write progress of counters: %w", err)
+	}
+	defer b.Close()
+	for partition, next := range batch {
+		if err := b.Append(passName, "counters", partition, next, p.state.version); err != nil {
+			return fmt.Errorf("write progress of counters: %w", err)
+		}
+	}
+	if err := b.Append(passName, "placements", int32(0), int64(judged), p.state.version); err != nil {
+		return fmt.Errorf("write progress of counters: %w", err)
+	}
+	if err := b.Send(); err != nil {
+		return fmt.Errorf("write progress of counters: %w", err)
+	}
+	for partition, next := range batch {
+		p.state.next[partition] = next
+	}
+	return nil
+}
+
+// rollHours computes the hours that are over and whose minutes changed.
+func (p *Pass) rollHours(ctx context.Context) error {
+	defer p.step("hours")()
+	for hour := range p.state.hours {
+		if p.now().Sub(hour) < time.Hour+p.cfg.MaxGap {
+			continue
+		}
+		ctx := clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{
+			"from": hour.Format(time.DateTime), "to": hour.Add(time.Hour).Format(time.DateTime), "version": fmt.Sprint(p.state.version),
+		}))
+		if err := p.conn.Exec(ctx, statement("hours", nil)); err != nil {
+			return fmt.Errorf("compute the hour %s: %w", hour.Format(time.RFC3339), err)
+		}
+		delete(p.state.hours, hour)
+	}
+	return nil
+}
+
+// gauges reads what the traffic of running attempts says.
+func (p *Pass) gauges(ctx context.Context) error {
+	rows, err := p.conn.Query(ctx, statement("running", nil))
+	if err != nil {
+		return fmt.Errorf("read evidence of running attempts: %w", err)
+	}
+	defer rows.Close()
+	p.m.silent.Reset()
+	p.m.held.Reset()
+	for rows.Next() {
+		var cluster, class, evidence string
+		var n uint64
+		if err := rows.Scan(&cluster, &class, &evidence, &n); err != nil {
+			return fmt.Errorf("read evidence of running attempts: %w", err)
+		}
+		p.m.held.WithLabelValues(cluster, evidence).Add(float64(n))
+		if evidence == "silent_fallback" {
+			p.m.silent.WithLabelValues(cluster, class).Add(float64(n))
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read evidence of running attempts: %w", err)
+	}
+	return nil
+}
+
+// keys runs a query for placements.
+func (p *Pass) keys(ctx context.Context, query string) ([]key, error) {
+	rows, err := p.conn.Query(ctx, query)
+	if err != nil {
+		return nil, fmt.Errorf("find placements: %w", err)
+	}
+	defer rows.Close()
+	var out []key
+	for rows.Next() {
+		var k key
+		if err := rows.Scan(&k.cluster, &k.job, &k.attempt, &k.seq); err != nil {
+			return nil, fmt.Errorf("find placements: %w", err)
+		}
+		out = append(out, k)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("find placements: %w", err)
+	}
+	return out, nil
+}
+
+// String is the key as SQL.
+func (k key) String() string {
+	return fmt.Sprintf("(%s, %s, %s, %d)", quote(k.cluster), quote(k.job), quote(k.attempt), k.seq)
+}
+
+// in is a condition that holds for some placements. The job alone is named too, so that the tables' key is used.
+func in(keys []key) string {
+	list, jobs := make([]string, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		list[i], jobs[i] = k.String(), fmt.Sprintf("(%s, %s)", quote(k.cluster), quote(k.job))
+	}
+	slices.Sort(jobs)
+	jobs = slices.Compact(jobs)
+	return fmt.Sprintf("((cluster, job_id) IN (%s) AND (cluster, job_id, attempt, seq) IN (%s))", strings.Join(jobs, ", "), strings.Join(list, ", "))
+}
+
+func quote(s string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'"
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
+
+func at64(t time.Time) string {
+	return fmt.Sprintf("fromUnixTimestamp64Milli(%d, 'UTC')", t.UnixMilli())
+}

@@ -1,0 +1,146 @@
+// Package traffic is the hop from raw counters to what jobs moved: it rolls counters up by minute and hour, joins them with
+// the placements that held the GPUs at the time, and says what the traffic of a placement tells of its verdict. It reads
+// and writes ClickHouse only; it judges no placement, and the rule of what is a silent fallback is sql/evidence.sql.
+package traffic
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config tunes the pass over counters and holds the rule's thresholds.
+type Config struct {
+	// Interval is how often counters and placements are asked for news.
+	Interval time.Duration `yaml:"interval"`
+	// MaxGap is the longest time between two scrapes over which a difference of counters is taken.
+	MaxGap time.Duration `yaml:"max_gap"`
+	// Lookback is how far back a placement that becomes known late is joined with counters; no further than these are kept.
+	Lookback time.Duration `yaml:"lookback"`
+	// QuietNVLink, QuietPorts and BusyPorts are bytes per second and GPU, both directions together: NVLinks that move less
+	// than QuietNVLink are not used; scale-out ports are not used below QuietPorts, and used from BusyPorts on.
+	QuietNVLink float64 `yaml:"quiet_nvlink"`
+	QuietPorts  float64 `yaml:"quiet_ports"`
+	BusyPorts   float64 `yaml:"busy_ports"`
+	// MinMeasured is how long a placement must have been measured before its traffic says anything.
+	MinMeasured time.Duration `yaml:"min_measured"`
+	// OutlierFactor is how many times less than the usual node of its placement a node's NVLinks move that is an outlier.
+	OutlierFactor float64 `yaml:"outlier_factor"`
+	// RetryMin and RetryMax bound the pause after a pass that failed.
+	RetryMin time.Duration `yaml:"retry_min"`
+	RetryMax time.Duration `yaml:"retry_max"`
+}
+
+// DefaultConfig is for GB200 NVL72 with one 400 Gb/s NIC a GPU, whose NVLinks carry 1,800 and whose NIC 100 GB/s both ways:
+// quiet is a 1,000th of the NVLinks and a 100th of the NIC, busy a tenth of the NIC.
+func DefaultConfig() Config {
+	return Config{
+		Interval: 10 * time.Second, MaxGap: 2 * time.Minute, Lookback: 7 * 24 * time.Hour, QuietNVLink: 1.8e9, QuietPorts: 1e9,
+		BusyPorts: 10e9, MinMeasured: 20 * time.Second, OutlierFactor: 4, RetryMin: time.Second, RetryMax: 30 * time.Second,
+	}
+}
+
+// Validate says what is wrong with a configuration and how to mend it.
+func (c Config) Validate() error {
+	var errs []error
+	for key, ok := range map[string]bool{
+		"interval": c.Interval > 0, "max_gap": c.MaxGap >= time.Second, "lookback": c.Lookback > 0, "quiet_nvlink": c.QuietNVLink > 0,
+		"quiet_ports": c.QuietPorts > 0, "busy_ports": c.BusyPorts >= c.QuietPorts, "min_measured": c.MinMeasured >= 0,
+		"outlier_factor": c.OutlierFactor > 1, "retry_min": c.RetryMin > 0, "retry_max": c.RetryMax >= c.RetryMin,
+	} {
+		if !ok {
+			errs = append(errs, fmt.Errorf("traffic.%s is too small: times and rates are above zero, max_gap is at least 1s, busy_ports at "+
+				"least quiet_ports, retry_max at least retry_min, outlier_factor above 1", key))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Deps are what the pass works with.
+type Deps struct {
+	Conn     driver.Conn           // the database that holds the tables is its default database
+	Now      func() time.Time      // nil: time.Now
+	Log      *slog.Logger          // nil: nothing is logged
+	Registry prometheus.Registerer // nil: metrics are kept but not registered
+}
+
+// Pass joins counters with placements. Only one may work on a database at a time; its methods are not for concurrent use.
+type Pass struct {
+	cfg   Config
+	conn  driver.Conn
+	now   func() time.Time
+	log   *slog.Logger
+	m     *metrics
+	state state
+}
+
+// New prepares the pass and touches nothing.
+func New(cfg Config, deps Deps) (*Pass, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("prepare traffic: %w", err)
+	}
+	if deps.Conn == nil {
+		return nil, errors.New("prepare traffic: no clickhouse connection given")
+	}
+	p := &Pass{cfg: cfg, conn: deps.Conn, now: deps.Now, log: deps.Log, m: newMetrics(deps.Registry)}
+	if p.now == nil {
+		p.now = time.Now
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	return p, nil
+}
+
+// Run passes until ctx ends, and then returns nil. A pass that fails is tried again: every step may be repeated, and
+// progress is written last.
+func (p *Pass) Run(ctx context.Context) error {
+	pause := p.cfg.RetryMin
+	for ctx.Err() == nil {
+		wait := p.cfg.Interval
+		err := p.Once(ctx)
+		switch {
+		case err == nil:
+			pause = p.cfg.RetryMin
+		case ctx.Err() != nil:
+			return nil
+		default:
+			p.m.passes.WithLabelValues("error").Inc()
+			p.log.Error("joining counters with placements failed, trying again", "in", pause, "error", err)
+			wait, pause = pause, min(2*pause, p.cfg.RetryMax)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+	return nil
+}
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// statement reads a statement and puts its fragments in. Comments stay: they show in the server's query log.
+func statement(name string, fragments map[string]string) string {
+	text, err := files.ReadFile("sql/" + name + ".sql")
+	if err != nil {
+		panic(err) // embedded
+	}
+	s := string(text)
+	for _, inner := range []string{"deltas", "placed"} {
+		if strings.Contains(s, "({"+inner+"})") {
+			s = strings.ReplaceAll(s, "({"+inner+"})", "("+statement(inner, nil)+")")
+		}
+	}
+	for key, value := range fragments {
+		s = strings.ReplaceAll(s, "{"+key+"}", value)
+	}
+	return s
+}

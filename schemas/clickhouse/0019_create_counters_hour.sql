@@ -1,0 +1,31 @@
+-- Counters by hour, computed anew from all minutes of the hour.
+-- shard: cityHash64(cluster, node)
+CREATE TABLE counters_hour
+(
+    cluster         LowCardinality(String) CODEC(ZSTD(1)),
+    node            LowCardinality(String) CODEC(ZSTD(1)),
+    source          LowCardinality(String) CODEC(ZSTD(1)),
+    entity          Enum8('gpu' = 1, 'mig' = 2, 'link' = 3, 'nic' = 4) CODEC(ZSTD(1)),
+    gpu             UInt16 CODEC(ZSTD(1)),
+    part            UInt32 CODEC(ZSTD(1)),
+    name            LowCardinality(String) CODEC(ZSTD(1)),
+    hour            DateTime('UTC') CODEC(Delta, ZSTD(1)),
+    samples         UInt16 CODEC(ZSTD(1)),             -- scrapes
+    seconds         Float32 CODEC(ZSTD(1)),            -- that bytes covers
+    bytes           Nullable(Float64) CODEC(ZSTD(1)),  -- moved, both directions; from rates where there is no counter
+    tx_bytes        Nullable(Float64) CODEC(ZSTD(1)),
+    rx_bytes        Nullable(Float64) CODEC(ZSTD(1)),
+    errors          Nullable(UInt64) CODEC(ZSTD(1)),   -- new ones
+    recoveries      Nullable(UInt64) CODEC(ZSTD(1)),
+    downs           Nullable(UInt64) CODEC(ZSTD(1)),
+    sm_active       Nullable(Float32) CODEC(ZSTD(1)),  -- mean
+    tensor_active   Nullable(Float32) CODEC(ZSTD(1)),
+    resets          UInt16 CODEC(ZSTD(1)),             -- times the counters began anew
+    version         UInt64 CODEC(Delta, ZSTD(1)),
+    is_deleted      UInt8 CODEC(ZSTD(1))
+)
+ENGINE = ReplacingMergeTree(version, is_deleted)
+PARTITION BY toYYYYMM(hour)
+ORDER BY (cluster, node, source, entity, gpu, part, name, hour)
+TTL hour + INTERVAL 800 DAY
+SETTINGS ttl_only_drop_parts = 1;
