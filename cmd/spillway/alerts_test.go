@@ -1,0 +1,423 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/segmentio/kafka-go"
+
+	"github.com/spillway-io/spillway/ingest/collect/simulate"
+	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+const prometheusDir = "../../deploy/prometheus"
+
+// rule is what these tests read of a rule file.
+type rule struct {
+	Alert       string            `yaml:"alert"`
+	Expr        string            `yaml:"expr"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+}
+
+func alertRules(t *testing.T) (out []rule) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(prometheusDir, "alerts.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Groups []struct {
+			Rules []rule `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		out = append(out, g.Rules...)
+	}
+	if len(out) < 10 {
+		t.Fatalf("read %d rules: the file's layout changed", len(out))
+	}
+	return out
+}
+
+func TestAlertsPassTheirOwnChecks(t *testing.T) {
+	for name, args := range map[string][]string{
+		"the rules are valid":             {"promtool", "check", "rules", "alerts.yml"},
+		"each rule fires when it should":  {"promtool", "test", "rules", "alerts_test.yml"},
+		"the scrape configuration":        {"promtool", "check", "config", "prometheus.yml"},
+		"the routing to people and pages": {"amtool", "check-config", "alertmanager.yml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command(testenv.Binary(t, args[0]), args[1:]...)
+			cmd.Dir = prometheusDir
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func TestEveryAlertHasARunbookHeadingATestAndAPage(t *testing.T) {
+	runbook, err := os.ReadFile("../../deploy/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile(filepath.Join(prometheusDir, "alerts_test.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	headings := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^## (\w+)$`).FindAllStringSubmatch(string(runbook), -1) {
+		headings[m[1]] = false
+	}
+	for _, r := range alertRules(t) {
+		if _, ok := headings[r.Alert]; !ok {
+			t.Errorf("%s has no heading in deploy/runbook.md", r.Alert)
+		}
+		headings[r.Alert] = true
+		if want := "#" + strings.ToLower(r.Alert); !strings.HasSuffix(r.Annotations["runbook_url"], want) {
+			t.Errorf("%s: runbook_url %q does not end in %s", r.Alert, r.Annotations["runbook_url"], want)
+		}
+		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
+			t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
+		}
+		if !strings.Contains(string(tests), "alertname: "+r.Alert+"\n") {
+			t.Errorf("%s fires in no case of alerts_test.yml", r.Alert)
+		}
+		for _, key := range []string{"summary", "description", "page"} {
+			if r.Annotations[key] == "" {
+				t.Errorf("%s has no %s", r.Alert, key)
+			}
+		}
+	}
+	for name, used := range headings {
+		if !used {
+			t.Errorf("deploy/runbook.md has the heading %s and no alert of that name", name)
+		}
+	}
+}
+
+// webhook is the receiver at the end of Alertmanager.
+type webhook struct {
+	mu    sync.Mutex
+	posts []notification
+}
+
+type notification struct {
+	at     time.Time
+	Status string `json:"status"`
+	Alerts []struct {
+		Status      string            `json:"status"`
+		Labels      map[string]string `json:"labels"`
+		Annotations map[string]string `json:"annotations"`
+	} `json:"alerts"`
+}
+
+func (w *webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	n := notification{at: time.Now()}
+	if err := json.NewDecoder(r.Body).Decode(&n); err != nil {
+		http.Error(rw, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.posts = append(w.posts, n)
+}
+
+// about gives the notifications that hold an alert of a name and status.
+func (w *webhook) about(name, status string) (out []notification) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.posts {
+		for _, a := range n.Alerts {
+			if a.Labels["alertname"] == name && a.Status == status {
+				out = append(out, n)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// program runs a real one until the test ends.
+func program(t *testing.T, name string, args ...string) {
+	t.Helper()
+	var log bytes.Buffer
+	cmd := exec.Command(testenv.Binary(t, name), args...)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", name, log.String())
+		}
+	})
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// configured writes a shipped configuration with addresses of the test's own in place of the shipped ones.
+func configured(t *testing.T, dir, name string, replace ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(prometheusDir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(replace); i += 2 {
+		if !strings.Contains(string(text), replace[i]) {
+			t.Fatalf("%s does not hold %q", name, replace[i])
+		}
+	}
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(strings.NewReplacer(replace...).Replace(string(text))), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func fetch(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return ""
+	}
+	return string(body)
+}
+
+// TestSpillReachesAPerson sends jobs that break their contract through the real stages, scrapes them with the real
+// Prometheus under the shipped rules and intervals, and waits for the real Alertmanager to call a web hook, first with
+// the alert and, when the jobs are gone, with its end. Only group_interval is shortened, which has no part in the first
+// notification.
+func TestSpillReachesAPerson(t *testing.T) {
+	testenv.Binary(t, "prometheus")
+	testenv.Binary(t, "prometheus-alertmanager")
+	s := defaultSettings()
+	s.API.Listen = "127.0.0.1:0"
+	f, err := open(context.Background(), &s, stages{load: true, enrich: true, serve: true}, true, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+
+	hook := &webhook{}
+	receiver := httptest.NewServer(hook)
+	t.Cleanup(receiver.Close)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	dir, spillway, prometheus, alertmanager := t.TempDir(), f.server.Addr(), freeAddress(t), freeAddress(t)
+	program(t, "prometheus-alertmanager", "--config.file="+configured(t, dir, "alertmanager.yml",
+		"http://127.0.0.1:9099/alerts", receiver.URL, "group_interval: 1m", "group_interval: 5s"),
+		"--storage.path="+filepath.Join(dir, "am"), "--web.listen-address="+alertmanager, "--cluster.listen-address=")
+	configured(t, dir, "alerts.yml")
+	program(t, "prometheus", "--config.file="+configured(t, dir, "prometheus.yml",
+		"[spillway:8470]", "["+spillway+"]", "[alertmanager:9093]", "["+alertmanager+"]", "[127.0.0.1:9090]", "["+prometheus+"]"),
+		"--storage.tsdb.path="+filepath.Join(dir, "tsdb"), "--web.listen-address="+prometheus)
+
+	// Two racks, known well before the first job.
+	hardware := simulate.Hardware(1, 2, time.Now().Add(-time.Hour))
+	racks := map[string][]string{}
+	cluster := ""
+	for _, r := range hardware {
+		if m, ok := r.(*event.Membership); ok {
+			cluster = m.GetCluster()
+			uuid := m.GetGpus()[0].GetClusterUuid()
+			racks[uuid] = append(racks[uuid], m.GetNode())
+		}
+	}
+	if len(racks) != 2 {
+		t.Fatalf("the fleet has %d racks, want 2", len(racks))
+	}
+	emit := func(records ...event.Record) {
+		t.Helper()
+		if err := f.producer.Emit(ctx, records...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good, every := time.Now().UnixMilli(), uint32(600_000)
+	emit(append(hardware, &event.Source{Cluster: cluster, Source: "simulate", GoodAtMs: &good, IntervalMs: &every, ObservedAtMs: good})...)
+	var first, second []string
+	for _, nodes := range racks {
+		if first == nil {
+			first = nodes
+		} else {
+			second = nodes
+		}
+	}
+	// A job of one GPU on each of two nodes in different racks, which it must not be.
+	job := func(i int, state event.State) event.Record {
+		now := time.Now()
+		one, two, at := uint32(1), uint32(2), now.UnixMilli()
+		started := now.Add(-time.Second).UnixMilli()
+		p := &event.Placement{
+			Cluster: cluster, Scheduler: "slurm", JobId: fmt.Sprint(1000 + i), RunId: fmt.Sprint("run", i), Name: "train", User: "ada",
+			Account: fmt.Sprintf("team%02d", i), Queue: "gpu", ServiceClass: "training", State: state, StateRaw: state.String(),
+			StartMs: &started, RequestedGpus: &two, Gpus: &two, Intent: &event.Intent{Mode: event.Intent_REQUIRED, Level: "domain"},
+			Source: "simulate", ObservedAtMs: at, Revision: event.Revision(now),
+		}
+		if state.Ended() {
+			p.EndMs = &at
+		}
+		for _, node := range []string{first[i%18], second[i%18]} {
+			p.Placements = append(p.Placements, &event.NodePlacement{Node: node, Gpus: &one, GpuIndex: []uint32{uint32(i / 18 % 4)}})
+		}
+		return p
+	}
+	metrics := "http://" + spillway + "/metrics"
+	testenv.Eventually(t, time.Minute, func() error {
+		if text := fetch(t, metrics); !strings.Contains(text, "spillway_cluster_gpus{") {
+			return fmt.Errorf("the fleet's capacity is not on /metrics")
+		}
+		if text := fetch(t, "http://"+prometheus+"/api/v1/query?query=up%7Bjob%3D%22spillway%22%7D==1"); !strings.Contains(text, `"spillway"`) {
+			return fmt.Errorf("prometheus has not scraped yet: %s", text)
+		}
+		return nil
+	})
+
+	const jobs = 40
+	begin := time.Now()
+	var all, over []event.Record
+	for i := range jobs {
+		all = append(all, job(i, event.State_RUNNING))
+	}
+	emit(all...)
+	testenv.Eventually(t, time.Minute, func() error {
+		if !strings.Contains(fetch(t, metrics), "spillway_required_level_violations{") {
+			return fmt.Errorf("no violation on /metrics")
+		}
+		return nil
+	})
+	toMetric := time.Since(begin)
+	testenv.Eventually(t, 2*time.Minute, func() error {
+		if !strings.Contains(fetch(t, "http://"+prometheus+"/api/v1/alerts"), "RequiredLevelViolated") {
+			return fmt.Errorf("prometheus does not fire")
+		}
+		return nil
+	})
+	toFiring := time.Since(begin)
+	testenv.Eventually(t, 2*time.Minute, func() error {
+		if len(hook.about("RequiredLevelViolated", "firing")) == 0 {
+			return fmt.Errorf("the web hook has not been called")
+		}
+		return nil
+	})
+	toPerson := hook.about("RequiredLevelViolated", "firing")[0].at.Sub(begin)
+	t.Logf("start of %d jobs to the metric %s, to the firing alert %s, to the web hook %s", jobs,
+		toMetric.Round(time.Millisecond), toFiring.Round(time.Millisecond), toPerson.Round(time.Millisecond))
+
+	for _, a := range hook.about("RequiredLevelViolated", "firing")[0].Alerts {
+		for label, want := range map[string]string{"cluster": cluster, "queue": "gpu", "class": "training", "severity": "critical", "level": "domain"} {
+			if a.Labels[label] != want {
+				t.Errorf("the alert's label %s is %q, want %q", label, a.Labels[label], want)
+			}
+		}
+		if !strings.HasPrefix(a.Labels["account"], "team") || a.Labels["spillway_url"] != "" {
+			t.Errorf("labels are %v", a.Labels)
+		}
+		if !strings.HasPrefix(a.Annotations["page"], "http://127.0.0.1:8470/spills?cluster="+cluster) {
+			t.Errorf("the page is %s", a.Annotations["page"])
+		}
+	}
+	t.Run("every metric that an alert uses is exported", func(t *testing.T) {
+		// A record that nobody can decode, and the one the producer refuses: their counters are born with them.
+		transport := &kafka.Transport{}
+		defer transport.CloseIdleConnections()
+		w := &kafka.Writer{Transport: transport, Addr: kafka.TCP(f.engines.Kafka.Brokers...), Topic: "spillway.placement.v1", AllowAutoTopicCreation: false}
+		if err := w.WriteMessages(ctx, kafka.Message{Value: []byte("not a record")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.producer.Emit(ctx, &event.Placement{}) // refused into the dead letters
+		born := map[string]bool{"spillway_load_errors_total": true}
+		testenv.Eventually(t, time.Minute, func() error {
+			text := fetch(t, metrics)
+			for _, r := range alertRules(t) {
+				for _, name := range regexp.MustCompile(`spillway_\w+`).FindAllString(r.Expr, -1) {
+					if !strings.Contains(text, "\n"+name+"{") && !strings.Contains(text, "\n"+name+" ") && !born[name] {
+						return fmt.Errorf("%s uses %s, which /metrics does not show", r.Alert, name)
+					}
+				}
+			}
+			return nil
+		})
+		source, err := os.ReadFile("../../ingest/load/metrics.go")
+		if err != nil || !strings.Contains(string(source), `"errors_total"`) {
+			t.Errorf("spillway_load_errors_total, born with the first failed insert, is not in the loader's metrics: %v", err)
+		}
+	})
+
+	for i := range jobs {
+		over = append(over, job(i, event.State_COMPLETED))
+	}
+	emit(over...)
+	testenv.Eventually(t, 2*time.Minute, func() error {
+		resolved := map[string]bool{}
+		for _, n := range hook.about("RequiredLevelViolated", "resolved") {
+			for _, a := range n.Alerts {
+				if a.Status == "resolved" {
+					resolved[a.Labels["account"]] = true
+				}
+			}
+		}
+		if len(resolved) < jobs {
+			return fmt.Errorf("%d of %d alerts are told to be over", len(resolved), jobs)
+		}
+		return nil
+	})
+	if n := len(hook.about("RequiredLevelViolated", "firing")); n > 3 {
+		t.Errorf("%d jobs of as many accounts made %d notifications; one, or a few when they start over two evaluations, is the bound", jobs, n)
+	}
+	if n := len(hook.about("SensitiveSpill", "firing")); n > 0 {
+		t.Errorf("the same jobs were told %d times as spills too: the broken contract is the worse word for it", n)
+	}
+}
