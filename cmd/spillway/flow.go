@@ -10,6 +10,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"github.com/spillway-io/spillway/enrich/pass"
+	"github.com/spillway-io/spillway/enrich/traffic"
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/kafka"
 	"github.com/spillway-io/spillway/ingest/load"
@@ -137,6 +138,11 @@ func (f *flow) build(run stages) (err error) {
 		}
 		f.passes = passes
 		f.parts = append(f.parts, named{"enrich", passes.Run})
+		counted, err := traffic.New(s.Traffic, traffic.Deps{Conn: f.conn, Now: time.Now, Log: f.log, Registry: f.tel.Registry})
+		if err != nil {
+			return err
+		}
+		f.parts = append(f.parts, named{"traffic", counted.Run})
 	}
 	if run.load {
 		loader, err := load.New(s.Load, load.Deps{

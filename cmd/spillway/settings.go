@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-io/spillway/enrich/pass"
+	"github.com/spillway-io/spillway/enrich/traffic"
 	"github.com/spillway-io/spillway/ingest/collect/dcgm"
 	"github.com/spillway-io/spillway/ingest/collect/fabric"
 	"github.com/spillway-io/spillway/ingest/collect/nic"
@@ -30,6 +31,7 @@ type settings struct {
 	Collect   collectSettings   `yaml:"collect"`
 	Load      load.Config       `yaml:"load"`
 	Enrich    pass.Config       `yaml:"enrich"`
+	Traffic   traffic.Config    `yaml:"traffic"`
 	API       api.Config        `yaml:"api"`
 	Telemetry telemetry.Config  `yaml:"telemetry"`
 }
@@ -52,13 +54,14 @@ func defaultSettings() settings {
 			Sources: []string{}, Slurm: slurm.DefaultConfig(), Topology: topology.DefaultConfig(), DCGM: dcgm.DefaultConfig(),
 			Fabric: fabric.DefaultConfig(), NIC: nic.DefaultConfig(), Simulate: simulate.DefaultConfig(),
 		},
-		Load: load.DefaultConfig(), Enrich: pass.DefaultConfig(), API: api.DefaultConfig(), Telemetry: telemetry.DefaultConfig(),
+		Load: load.DefaultConfig(), Enrich: pass.DefaultConfig(), Traffic: traffic.DefaultConfig(),
+		API: api.DefaultConfig(), Telemetry: telemetry.DefaultConfig(),
 	}
 }
 
 // Validate checks every block that will be used, and names the keys at fault.
 func (s *settings) Validate() error {
-	errs := []error{s.Engine.Validate(), s.Topics.Validate(), s.Load.Validate(), s.Enrich.Validate(), s.API.Validate(), s.Telemetry.Validate()}
+	errs := []error{s.Engine.Validate(), s.Topics.Validate(), s.Load.Validate(), s.Enrich.Validate(), s.Traffic.Validate(), s.API.Validate(), s.Telemetry.Validate()}
 	for _, name := range s.Collect.Sources {
 		c, ok := collectors()[name]
 		if !ok {
