@@ -68,6 +68,13 @@ type spillsParam struct {
 	Cursor string    `query:"cursor" maxLength:"64" doc:"next of the page before."`
 }
 
+type reportParam struct {
+	ClusterParam
+	Since    time.Time `query:"since" doc:"RFC 3339; empty = a week before until."`
+	Until    time.Time `query:"until" doc:"RFC 3339; empty = now."`
+	SlotGPUs uint32    `query:"slot_gpus" minimum:"1" maximum:"65535" default:"64" doc:"Size of the slots by which fragmentation is measured."`
+}
+
 type spillsPage struct {
 	read.Spills
 	Next *string `json:"next" doc:"Cursor of the next page; null = this is the last."`
@@ -81,6 +88,7 @@ func (s *Server) routes() {
 	get(s, "list-domains", "/v1/domains", "Capacity of every NVLink domain, now or at a moment", s.domains)
 	get(s, "get-domain", "/v1/domains/{id}", "One domain's nodes and jobs, now or at a moment", s.domain)
 	get(s, "get-map", "/v1/map", "Every domain, node and holder, column by column, now or at a moment", s.fleetMap)
+	get(s, "get-report", "/v1/report", "GPU-hours exposed to spill and stranded by fragmentation, and what to change", s.report)
 	get(s, "get-topology-health", "/v1/topology/health", "How much of the fleet has a known domain, and what disagrees", s.topology)
 	get(s, "get-status", "/v1/status", "What each hop of the flow last did and what waits", s.status)
 }
@@ -209,6 +217,18 @@ func (s *Server) fleetMap(ctx context.Context, in *domainsParam) (*read.Map, err
 		return s.deps.Reader.MapNow(ctx, in.Cluster)
 	}
 	return s.deps.Reader.MapAt(ctx, in.Cluster, in.At)
+}
+
+func (s *Server) report(ctx context.Context, in *reportParam) (*read.Report, error) {
+	until := s.at(in.Until)
+	since := in.Since
+	if since.IsZero() {
+		since = until.Add(-7 * 24 * time.Hour)
+	}
+	if !since.Before(until) {
+		return nil, huma.Error422UnprocessableEntity("since must lie before until")
+	}
+	return s.deps.Reader.Report(ctx, in.Cluster, since, until, in.SlotGPUs, s.cfg.Links)
 }
 
 func (s *Server) topology(ctx context.Context, in *ClusterParam) (*read.TopologyHealth, error) {

@@ -1,0 +1,95 @@
+-- GPU-hours that were free and in no slot of a size, sampled every step, by the accounts that held the rest of the domain:
+-- each has the part of it that its GPUs are of all held there. Account '' = nobody held anything there.
+-- Parameters: cluster ('' = any), since, until, step (seconds), samples, size (GPUs).
+WITH rows AS
+(
+    SELECT *
+    FROM
+    (
+        SELECT cluster, domain, minute, nodes, nodes_free, gpus, gpus_usable, gpus_free, slot_sizes, slots, is_deleted
+        FROM domain_capacity
+        WHERE domain != '' AND minute < toDateTime({until:DateTime64(3)})
+          AND minute >= toDateTime({since:DateTime64(3)}) - INTERVAL 90 DAY
+          AND ({cluster:String} = '' OR cluster = {cluster:String})
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, domain, minute
+    )
+    WHERE is_deleted = 0
+),
+states AS
+(
+    SELECT cluster, domain, minute, gpus_usable, gpus_free,
+           if(has(slot_sizes, {size:UInt32}), slots[indexOf(slot_sizes, {size:UInt32})],
+              if(nodes = 0 OR gpus = 0, 0, intDiv(nodes_free, ceil({size:UInt32} / (gpus / nodes))))) AS fit
+    FROM rows
+),
+grid AS
+(
+    SELECT cluster, domain, moment, toDateTime({since:DateTime64(3)}) + moment * {step:UInt32} AS at
+    FROM (SELECT DISTINCT cluster, domain FROM states) AS d
+    CROSS JOIN (SELECT toUInt32(number) AS moment FROM numbers({samples:UInt32})) AS m
+),
+sampled AS
+(
+    SELECT g.cluster AS cluster, g.domain AS domain, g.moment AS moment, s.gpus_usable AS gpus_usable,
+           s.gpus_free AS gpus_free, s.fit AS fit, s.gpus_free - least(s.gpus_free, s.fit * {size:UInt32}) AS stranded
+    FROM grid AS g
+    ASOF INNER JOIN states AS s ON s.cluster = g.cluster AND s.domain = g.domain AND g.at >= s.minute
+),
+placed AS
+(
+    SELECT cluster, job_id, attempt, domains, domain_gpus, valid_from, valid_to
+    FROM
+    (
+        SELECT cluster, job_id, attempt, seq, domains, domain_gpus, valid_from, valid_to, is_deleted
+        FROM verdicts
+        WHERE (cluster, job_id, attempt, seq) IN
+        (
+            SELECT cluster, job_id, attempt, seq
+            FROM verdicts
+            WHERE valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
+              AND ({cluster:String} = '' OR cluster = {cluster:String})
+        )
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt, seq
+    )
+    WHERE is_deleted = 0 AND valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
+),
+runs AS
+(
+    SELECT cluster, job_id, attempt, account, probe
+    FROM
+    (
+        SELECT cluster, job_id, attempt, account, probe, is_deleted
+        FROM attempts
+        WHERE (cluster, job_id, attempt) IN (SELECT cluster, job_id, attempt FROM placed)
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt
+    )
+    WHERE is_deleted = 0
+),
+moments AS
+(
+    SELECT p.cluster AS cluster, domain, account, part,
+           arrayJoin(range(
+               toUInt32(ceil(greatest(0, toUnixTimestamp64Milli(valid_from) - toUnixTimestamp64Milli({since:DateTime64(3)})) / 1000 / {step:UInt32})),
+               toUInt32(least({samples:UInt32}, ceil(greatest(0, toUnixTimestamp64Milli(valid_to) - toUnixTimestamp64Milli({since:DateTime64(3)})) / 1000 / {step:UInt32}))))) AS moment
+    FROM placed AS p
+    INNER JOIN runs AS r ON r.cluster = p.cluster AND r.job_id = p.job_id AND r.attempt = p.attempt
+    ARRAY JOIN p.domains AS domain, p.domain_gpus AS part
+    WHERE r.probe = 0 AND part > 0
+),
+held AS
+(
+    SELECT cluster, domain, moment, account, gpus, sum(gpus) OVER (PARTITION BY cluster, domain, moment) AS of_all
+    FROM (SELECT cluster, domain, moment, account, sum(part) AS gpus FROM moments GROUP BY cluster, domain, moment, account)
+)
+SELECT s.cluster AS cluster, ifNull(h.account, '') AS account, ifNull(h.account IS NOT NULL, 0) AS held_something,
+       sum(s.stranded * ifNull(h.gpus / h.of_all, 1)) * {step:UInt32} / 3600 AS stranded_gpu_hours,
+       sum(s.gpus_free * ifNull(h.gpus / h.of_all, 1)) * {step:UInt32} / 3600 AS free_gpu_hours,
+       sum(s.gpus_usable * ifNull(h.gpus / h.of_all, 1)) * {step:UInt32} / 3600 AS usable_gpu_hours
+FROM sampled AS s
+LEFT JOIN held AS h ON h.cluster = s.cluster AND h.domain = s.domain AND h.moment = s.moment
+GROUP BY cluster, account, held_something
+ORDER BY cluster, account, held_something
+SETTINGS join_use_nulls = 1
