@@ -61,6 +61,7 @@ type spillsParam struct {
 	Acct   string    `query:"account" maxLength:"1024"`
 	Class  string    `query:"service_class" maxLength:"1024"`
 	Cause  string    `query:"cause" enum:",policy,timing,repack,capacity"`
+	Says   string    `query:"traffic" enum:",silent_fallback,confirmed,contradicted,idle,unknown" doc:"Only those of which the counters say so; silent_fallback lists jobs inside one domain that talk over the scale-out network."`
 	Since  time.Time `query:"since" doc:"RFC 3339; empty = a day before until."`
 	Until  time.Time `query:"until" doc:"RFC 3339; empty = now."`
 	Sort   string    `query:"sort" enum:"severity,newest" default:"severity" doc:"severity = most excess domains, then most GPUs."`
@@ -85,6 +86,7 @@ func (s *Server) routes() {
 	get(s, "list-spills", "/v1/spills", "Which placements spilled", s.spills)
 	get(s, "get-job", "/v1/jobs/{job}", "All runs of a job, where they sat and what was judged", s.job)
 	get(s, "explain-job", "/v1/jobs/{job}/explain", "A verdict in words, cause first", s.explain)
+	get(s, "get-job-traffic", "/v1/jobs/{job}/traffic", "What a run moved over NVLink and over the scale-out network, by time and node", s.traffic)
 	get(s, "list-domains", "/v1/domains", "Capacity of every NVLink domain, now or at a moment", s.domains)
 	get(s, "get-domain", "/v1/domains/{id}", "One domain's nodes and jobs, now or at a moment", s.domain)
 	get(s, "get-map", "/v1/map", "Every domain, node and holder, column by column, now or at a moment", s.fleetMap)
@@ -155,7 +157,7 @@ func (s *Server) spills(ctx context.Context, in *spillsParam) (*spillsPage, erro
 		since = until.Add(-24 * time.Hour)
 	}
 	page, err := s.deps.Reader.Spills(ctx, read.SpillFilter{
-		Cluster: in.Cluster, User: in.User, Account: in.Acct, ServiceClass: in.Class, Cause: in.Cause,
+		Cluster: in.Cluster, User: in.User, Account: in.Acct, ServiceClass: in.Class, Cause: in.Cause, Traffic: in.Says,
 		Running: in.State == "running", Since: since, Until: until, BySeverity: in.Sort == "severity",
 		Limit: in.Limit, Offset: offset,
 	})

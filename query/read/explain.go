@@ -71,6 +71,7 @@ func Explain(job *Job, a Attempt, links Links) Explanation {
 			}
 		}
 	}
+	say("%s", trafficText(v.Traffic))
 	switch v.Intent {
 	case "none":
 	case "unknown":

@@ -147,6 +147,10 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	told, err := rows[evidenceRow](ctx, r, "evidence_of_job", key)
+	if err != nil {
+		return nil, err
+	}
 	names, err := r.freshLabels(ctx)
 	if err != nil {
 		return nil, err
@@ -172,6 +176,11 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 			for _, v := range verdicts {
 				if v.Attempt == run.Attempt && v.Seq == h.Seq {
 					judged := v.verdict(job.Cluster, names)
+					for _, e := range told {
+						if e.EvidenceAttempt == run.Attempt && e.EvidenceSeq == h.Seq {
+							judged.Traffic = e.traffic()
+						}
+					}
 					p.Verdict, a.Verdict = &judged, &judged
 				}
 			}

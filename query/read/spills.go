@@ -8,7 +8,8 @@ import (
 // SpillFilter narrows Spills; a zero field does not.
 type SpillFilter struct {
 	Cluster, User, Account, ServiceClass, Cause string
-	Running                                     bool // only those that hold their GPUs now
+	Traffic                                     string // only those of which their traffic says so, see Traffic.Evidence
+	Running                                     bool   // only those that hold their GPUs now
 	Since, Until                                time.Time
 	BySeverity                                  bool // most excess domains, then most GPUs first; else newest first
 	Limit, Offset                               uint32
@@ -34,10 +35,12 @@ type Spill struct {
 	Verdict      Verdict `json:"verdict"`
 }
 
-// Spills gives placements judged a spill that held GPUs at some time in [Since, Until).
+// Spills gives placements judged a spill that held GPUs at some time in [Since, Until). With Traffic "silent_fallback" it
+// gives those that are none by where they sit, and whose traffic goes over the scale-out network all the same.
 func (r *Reader) Spills(ctx context.Context, f SpillFilter) (*Spills, error) {
 	type row struct {
 		verdictRow
+		evidenceRow
 		Cluster      string `ch:"cluster"`
 		JobID        string `ch:"job_id"`
 		Number       uint32 `ch:"number"`
@@ -50,10 +53,14 @@ func (r *Reader) Spills(ctx context.Context, f SpillFilter) (*Spills, error) {
 	}
 	now := r.now()
 	p := params{
-		"cluster": f.Cluster, "user": f.User, "account": f.Account, "service_class": f.ServiceClass, "cause": f.Cause,
+		"cluster": f.Cluster, "user": f.User, "account": f.Account, "service_class": f.ServiceClass, "cause": f.Cause, "traffic": f.Traffic,
 	}.flag("running", f.Running).flag("by_severity", f.BySeverity).time("since", f.Since).time("until", f.Until).
 		time("now", now).uint("limit", uint64(f.Limit)).uint("offset", uint64(f.Offset))
-	got, err := rows[row](ctx, r, "spills", p)
+	file := "spills"
+	if f.Traffic == fallback {
+		file = "fallbacks"
+	}
+	got, err := rows[row](ctx, r, file, p)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +70,15 @@ func (r *Reader) Spills(ctx context.Context, f SpillFilter) (*Spills, error) {
 	}
 	out := &Spills{Spills: make([]Spill, len(got))}
 	for i, s := range got {
-		s.Outcome = "spill"
+		if file == "spills" {
+			s.Outcome = "spill"
+		}
+		v := s.verdict(s.Cluster, names)
+		v.Traffic = s.traffic()
 		out.Total = s.Total
 		out.Spills[i] = Spill{
 			Cluster: s.Cluster, JobID: s.JobID, Attempt: s.Number, Name: s.Name, User: s.User, Account: s.Account,
-			ServiceClass: s.ServiceClass, State: s.State, Verdict: s.verdict(s.Cluster, names),
+			ServiceClass: s.ServiceClass, State: s.State, Verdict: v,
 		}
 	}
 	out.Freshness, err = r.freshness(ctx, f.Cluster)

@@ -45,6 +45,7 @@ type Verdict struct {
 	MembershipSource     string            `json:"membership_source"`
 	MembershipGeneration uint64            `json:"membership_generation"`
 	JudgedAt             time.Time         `json:"judged_at"`
+	Traffic              *Traffic          `json:"traffic" doc:"What the counters say of it; null = nobody measured."`
 }
 
 // verdictRow is a row of verdicts as the statements select it.

@@ -1,6 +1,7 @@
 -- Placements judged a spill that held GPUs at some time in [since, until), worst first or newest first.
 -- The first step finds rows that ever said so, the second takes the newest word on each: no FINAL.
--- Parameters: cluster, user, account, service_class, cause ('' = any), running (1 = only those held now), since, until,
+-- traffic narrows to those of which their traffic says so ('' = any, also unmeasured).
+-- Parameters: cluster, traffic, user, account, service_class, cause ('' = any), running (1 = only those held now), since, until,
 -- by_severity (1 = worst first), limit, offset.
 WITH candidates AS
 (
@@ -38,8 +39,24 @@ runs AS
         LIMIT 1 BY cluster, job_id, attempt
     )
     WHERE is_deleted = 0
+),
+told AS
+(
+    SELECT *
+    FROM
+    (
+        SELECT *
+        FROM traffic_evidence
+        WHERE (cluster, job_id, attempt, seq) IN (SELECT cluster, job_id, attempt, seq FROM newest)
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt, seq
+    )
+    WHERE is_deleted = 0
 )
-SELECT v.cluster AS cluster, v.job_id AS job_id, v.attempt AS attempt, v.seq AS seq, r.number AS number, r.name AS name,
+SELECT if(e.version = 0, '', toString(e.evidence)) AS evidence, e.reason AS evidence_reason, e.nvlink_bytes_per_second AS nvlink_bytes_per_second,
+       e.scale_out_bytes_per_second AS scale_out_bytes_per_second, e.gpus_measured AS gpus_measured,
+       e.seconds AS measured_seconds, e.outlier_nodes AS outlier_nodes, e.last_minute AS last_minute,
+       v.cluster AS cluster, v.job_id AS job_id, v.attempt AS attempt, v.seq AS seq, r.number AS number, r.name AS name,
        r.user AS user, r.account AS account, r.service_class AS service_class, r.state AS state,
        v.valid_from AS valid_from, v.valid_to AS valid_to, v.outcome_reason AS outcome_reason, v.gpus AS gpus,
        v.node_count AS node_count, v.unknown_nodes AS unknown_nodes, v.domains_used AS domains_used,
@@ -51,7 +68,8 @@ SELECT v.cluster AS cluster, v.job_id AS job_id, v.attempt AS attempt, v.seq AS 
        count() OVER () AS total
 FROM newest AS v
 INNER JOIN runs AS r ON r.cluster = v.cluster AND r.job_id = v.job_id AND r.attempt = v.attempt
-WHERE ({user:String} = '' OR r.user = {user:String})
+LEFT JOIN told AS e ON e.cluster = v.cluster AND e.job_id = v.job_id AND e.attempt = v.attempt AND e.seq = v.seq
+WHERE ({traffic:String} = '' OR toString(e.evidence) = {traffic:String}) AND ({user:String} = '' OR r.user = {user:String})
   AND ({account:String} = '' OR r.account = {account:String})
   AND ({service_class:String} = '' OR r.service_class = {service_class:String})
   AND r.probe = 0

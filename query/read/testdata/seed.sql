@@ -55,3 +55,17 @@ INSERT INTO pass_progress (pass, raw_table, kafka_partition, next_offset, versio
 
 INSERT INTO dead_letters (kafka_partition, kafka_offset, loaded_at, topic, topic_partition, topic_offset, stage, reason, observed_at) VALUES
 (0, 0, '2026-11-29 11:59:00', 'spillway.placement.v1', 0, 5, 'load', 'start is missing', '2026-11-29 11:59:00');
+
+INSERT INTO job_traffic (cluster, job_id, attempt, seq, minute, gpus_measured, nodes_measured, nvlink_bytes, nvlink_gpu_seconds, scale_out_bytes, scale_out_gpu_seconds, nodes, node_gpus, gpu_nvlink_bytes, node_nvlink_seconds, node_scale_out_bytes, version) VALUES
+('alpha', '7', 'r0', 0, '2026-11-29 10:30:00', 64, 2, 384e12, 3840, 192e12, 3840, ['n1', 'n2'], [[0, 1], [0, 1]], [[6e12, 6e12], [1e12, 2e12]], [120, 120], [6e12, NULL], 1),
+('alpha', '7', 'r0', 0, '2026-11-29 10:31:00', 64, 2, 768e12, 3840, NULL, 0, ['n1', 'n2'], [[0, 1], [0, 1]], [[6e12, 6e12], [1e12, 2e12]], [120, 120], [NULL, NULL], 1);
+
+INSERT INTO job_traffic (cluster, job_id, attempt, seq, minute, version, is_deleted) VALUES ('alpha', '7', 'r0', 0, '2026-11-29 10:32:00', 2, 1);
+
+INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, valid_from, valid_to, holding, evidence, reason, nvlink_bytes_per_second, scale_out_bytes_per_second, gpus, gpus_measured, seconds, outlier_nodes, first_minute, last_minute, version) VALUES
+('alpha', '7', 'r0', 0, '2026-11-29 10:00:00', '2026-11-29 11:00:00', 1, 'contradicted', '', 100e9, 5e8, 64, 64, 60, [], '2026-11-29 10:30:00', '2026-11-29 10:30:00', 1),
+('alpha', '7', 'r1', 0, '2026-11-29 11:05:00', '2200-01-01 00:00:00', 1, 'silent_fallback', '', 1e8, 60e9, 64, 64, 600, ['n9'], '2026-11-29 11:05:00', '2026-11-29 11:59:00', 1),
+('beta', '7', 'r0', 0, '2026-11-29 11:00:00', '2200-01-01 00:00:00', 1, 'unknown', 'no_counters', NULL, NULL, 8, 0, 0, [], '1970-01-01 00:00:00', '1970-01-01 00:00:00', 1);
+
+INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, valid_from, valid_to, holding, evidence, reason, nvlink_bytes_per_second, scale_out_bytes_per_second, gpus, gpus_measured, seconds, outlier_nodes, first_minute, last_minute, version) VALUES
+('alpha', '7', 'r0', 0, '2026-11-29 10:00:00', '2026-11-29 11:00:00', 1, 'confirmed', '', 150e9, 50e9, 64, 64, 120, [], '2026-11-29 10:30:00', '2026-11-29 10:31:00', 2);

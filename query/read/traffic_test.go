@@ -1,0 +1,90 @@
+package read
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTrafficStandsWithTheVerdict(t *testing.T) {
+	r := seeded(t)
+	ctx := context.Background()
+	day := SpillFilter{Since: noon.Add(-24 * time.Hour), Until: noon, Limit: 10}
+
+	t.Run("a job tells what its counters say of each verdict", func(t *testing.T) {
+		job, err := r.Job(ctx, "alpha", "7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := job.Attempts[0].Verdict.Traffic; got == nil || got.Evidence != "silent_fallback" || *got.ScaleOutGBs != 60 || got.OutlierNodes[0] != "n9" {
+			t.Errorf("run 1: %+v, want a silent fallback at 60 GB/s", got)
+		}
+		if got := job.Attempts[1].Verdict.Traffic; got == nil || got.Evidence != "confirmed" || *got.NVLinkGBs != 150 {
+			t.Errorf("run 0: %+v, want the newest word, confirmed", got)
+		}
+		e := strings.Join(Explain(job, job.Attempts[0], DefaultLinks()).Lines, "\n")
+		if !strings.Contains(e, "silent fallback") || !strings.Contains(e, "0.1 GB/s over NVLink and 60 GB/s") || !strings.Contains(e, "n9") {
+			t.Errorf("explained as\n%s", e)
+		}
+	})
+	t.Run("no counters are neither good nor bad", func(t *testing.T) {
+		job, err := r.Job(ctx, "beta", "7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := job.Attempts[0].Verdict.Traffic; got != nil {
+			t.Errorf("got %+v, want null", got)
+		}
+		if e := strings.Join(Explain(job, job.Attempts[0], DefaultLinks()).Lines, "\n"); !strings.Contains(e, "not measured") {
+			t.Errorf("explained as\n%s", e)
+		}
+	})
+	t.Run("spills are chosen by what their traffic says", func(t *testing.T) {
+		for says, want := range map[string]int{"": 1, "confirmed": 1, "contradicted": 0, "unknown": 0} {
+			f := day
+			f.Traffic = says
+			page, err := r.Spills(ctx, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.Spills) != want {
+				t.Errorf("%q: %d spills, want %d", says, len(page.Spills), want)
+			}
+			if want == 1 && (page.Spills[0].Verdict.Traffic == nil || page.Spills[0].Verdict.Traffic.Evidence != "confirmed") {
+				t.Errorf("%q: %+v", says, page.Spills[0].Verdict.Traffic)
+			}
+		}
+	})
+	t.Run("silent fallbacks are listed though they are no spills", func(t *testing.T) {
+		f := day
+		f.Traffic = "silent_fallback"
+		page, err := r.Spills(ctx, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Spills) != 1 || page.Spills[0].Attempt != 1 || page.Spills[0].Verdict.Outcome != "one_domain" {
+			t.Errorf("got %+v, want run 1 of job 7", page.Spills)
+		}
+	})
+	t.Run("a run's traffic by time and by node", func(t *testing.T) {
+		got, err := r.JobTraffic(ctx, "alpha", "7", 0, time.Time{}, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Steps) != 2 || *got.Steps[0].NVLinkGBs != 100 || *got.Steps[0].ScaleOutGBs != 50 || *got.Steps[1].NVLinkGBs != 200 || got.Steps[1].ScaleOutGBs != nil {
+			t.Errorf("steps %+v", got.Steps)
+		}
+		if len(got.Nodes) != 2 || got.Nodes[0].Node != "n2" || len(got.Nodes[0].GPUNVLink) != 2 || got.Nodes[0].ScaleOutGBs != nil {
+			t.Fatalf("nodes %+v", got.Nodes)
+		}
+		if math.Round(*got.Nodes[0].NVLinkGBs) != 25 || *got.Nodes[0].GPUNVLink[1] <= *got.Nodes[0].GPUNVLink[0] || math.Round(*got.Nodes[1].ScaleOutGBs) != 50 {
+			t.Errorf("nodes %v %v %v", *got.Nodes[0].NVLinkGBs, *got.Nodes[0].GPUNVLink[1], *got.Nodes[1].ScaleOutGBs)
+		}
+		got, err = r.JobTraffic(ctx, "beta", "7", -1, time.Time{}, time.Time{})
+		if err != nil || len(got.Steps) != 0 || len(got.Nodes) != 0 {
+			t.Errorf("no counters: %+v %v", got, err)
+		}
+	})
+}
