@@ -10,6 +10,8 @@ FROM
     UNION ALL
     SELECT 'source_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM source_events
     UNION ALL
+    SELECT 'counters' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM counters
+    UNION ALL
     SELECT 'dead_letters' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM dead_letters
 )
 ORDER BY raw_table
