@@ -215,10 +215,10 @@ func (s *State) refresh(domain int32) {
 			}
 			for _, sh := range p.shares {
 				if h.Probe {
-					s.probes[sh.Node] += uint8(sh.GPUs)
+					s.probes[sh.Node] = add(s.probes[sh.Node], sh.GPUs)
 					continue
 				}
-				s.used[sh.Node] += uint8(sh.GPUs)
+				s.used[sh.Node] = add(s.used[sh.Node], sh.GPUs)
 				end := h.End
 				if end <= 0 {
 					end = Never
@@ -259,6 +259,9 @@ func (s *State) refresh(domain int32) {
 	copy(order, s.freeAt[first:last])
 	slices.Sort(order)
 }
+
+// add counts GPUs, and stops where a node that is told to be held many times over would begin from nothing again.
+func add(n uint8, gpus int32) uint8 { return uint8(min(int32(n)+gpus, math.MaxUint8)) }
 
 // whole reports whether all GPUs that nodes of the domain have are usable.
 func (c *counts) whole(t *Topology, node int32) bool {

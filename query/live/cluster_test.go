@@ -1,0 +1,172 @@
+package live
+
+import (
+	"fmt"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/spillway-io/spillway/query/advise"
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func ptr[T any](v T) *T { return &v }
+
+// small is a cluster of two domains with three nodes of four GPUs each.
+func small(t *testing.T) *cluster {
+	t.Helper()
+	c := newCluster("c1")
+	var specs []advise.NodeSpec
+	for d := range 2 {
+		for n := range 3 {
+			specs = append(specs, advise.NodeSpec{Name: fmt.Sprintf("d%dn%d", d, n), Domain: fmt.Sprintf("d%d", d), GPUs: 4})
+		}
+	}
+	topo, err := advise.NewTopology(1, nil, specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.state = advise.NewState(topo)
+	return c
+}
+
+// told builds a record of job 7 in a state, with nodes.
+func record(state event.State, revision uint64, nodes ...string) *event.Placement {
+	p := &event.Placement{
+		Cluster: "c1", Scheduler: "slurm", JobId: "7", Source: "slurm.squeue", State: state, Revision: revision,
+		StartMs: ptr(int64(1_700_000_000_000)), Restart: ptr(uint32(0)), User: "u", Name: "n",
+	}
+	for _, n := range nodes {
+		p.Placements = append(p.Placements, &event.NodePlacement{Node: n, Gpus: ptr(uint32(4))})
+	}
+	return p
+}
+
+func edit(p *event.Placement, fn func(*event.Placement)) *event.Placement { fn(p); return p }
+
+func TestRunsHoldWhatTheNewestRecordOfTheNewestRunSays(t *testing.T) {
+	running, done, vanished := event.State_RUNNING, event.State_COMPLETED, event.State_VANISHED
+	for name, test := range map[string]struct {
+		records []*event.Placement
+		held    string // used GPUs by node
+	}{
+		"a run holds its nodes":                  {[]*event.Placement{record(running, 1, "d0n0", "d0n1")}, "[4 4 0 0 0 0]"},
+		"its end frees them":                     {[]*event.Placement{record(running, 1, "d0n0"), record(done, 2)}, "[0 0 0 0 0 0]"},
+		"an end told first stays":                {[]*event.Placement{record(done, 2), record(running, 1, "d0n0")}, "[0 0 0 0 0 0]"},
+		"told twice is told once":                {[]*event.Placement{record(running, 1, "d0n0"), record(running, 1, "d0n0")}, "[4 0 0 0 0 0]"},
+		"a node is replaced":                     {[]*event.Placement{record(running, 1, "d0n0"), record(running, 2, "d1n0")}, "[0 0 0 4 0 0]"},
+		"an older record comes late":             {[]*event.Placement{record(running, 2, "d1n0"), record(running, 1, "d0n0")}, "[0 0 0 4 0 0]"},
+		"completing still holds":                 {[]*event.Placement{record(running, 1, "d0n0"), record(event.State_COMPLETING, 2, "d0n0")}, "[4 0 0 0 0 0]"},
+		"a record without nodes takes none away": {[]*event.Placement{record(running, 1, "d0n0"), record(running, 2)}, "[4 0 0 0 0 0]"},
+		"lost sight of, and seen again":          {[]*event.Placement{record(running, 1, "d0n0"), record(vanished, 2), record(running, 3, "d0n0")}, "[4 0 0 0 0 0]"},
+		"the end of an earlier run ends no later one": {[]*event.Placement{
+			edit(record(running, 5, "d1n1"), func(p *event.Placement) { p.Restart, p.StartMs = ptr(uint32(1)), ptr(int64(1_700_000_900_000)) }),
+			record(done, 6),
+		}, "[0 0 0 0 4 0]"},
+		"back in the queue": {[]*event.Placement{record(running, 1, "d0n0"),
+			edit(record(event.State_PENDING, 2), func(p *event.Placement) { p.Restart, p.StartMs = ptr(uint32(1)), nil })}, "[0 0 0 0 0 0]"},
+		"a prolog tells its own node, another adds one": {[]*event.Placement{
+			edit(record(running, 1, "d0n0"), func(p *event.Placement) { p.Partial, p.Source = true, "slurm.prolog" }),
+			edit(record(running, 2, "d0n1"), func(p *event.Placement) { p.Partial, p.Source = true, "slurm.prolog" }),
+		}, "[4 4 0 0 0 0]"},
+		"GPUs told in all are shared evenly": {[]*event.Placement{edit(record(running, 1, "d0n0", "d0n1"), func(p *event.Placement) {
+			p.Gpus = ptr(uint32(4))
+			for _, n := range p.Placements {
+				n.Gpus = nil
+			}
+		})}, "[2 2 0 0 0 0]"},
+		"GPUs that nobody tells are the whole node": {[]*event.Placement{edit(record(running, 1, "d0n2"), func(p *event.Placement) { p.Placements[0].Gpus = nil })}, "[0 0 4 0 0 0]"},
+		"components of one job hold together": {[]*event.Placement{
+			edit(record(running, 1, "d0n0"), func(p *event.Placement) { p.Component = "7" }),
+			edit(record(running, 1, "d1n0"), func(p *event.Placement) { p.Component = "8" }),
+		}, "[4 0 0 4 0 0]"},
+		"a probe job holds nothing that counts": {[]*event.Placement{edit(record(running, 1, "d0n0"), func(p *event.Placement) { p.Probe = true })}, "[0 0 0 0 0 0]"},
+		"a node that is not known":              {[]*event.Placement{record(running, 1, "d0n0", "elsewhere")}, "[4 0 0 0 0 0]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := small(t)
+			for _, p := range test.records {
+				c.placement(p, 1_700_000_100)
+			}
+			snap := c.state.Publish(1)
+			var got []int32
+			for n := range snap.Topology.Nodes {
+				got = append(got, snap.Used(int32(n)))
+			}
+			if fmt.Sprint(got) != test.held {
+				t.Errorf("held %v, want %s", got, test.held)
+			}
+		})
+	}
+}
+
+func TestNodesGiveWhatTheStrictestSourceSays(t *testing.T) {
+	c := small(t)
+	say := func(source string, fn func(*event.Node)) {
+		r := &event.Node{Cluster: "c1", Node: "d0n0", Source: source, Revision: 1}
+		fn(r)
+		c.node(r)
+	}
+	usable := func() int32 { return c.state.Publish(1).Usable(0) }
+	say("slurm", func(r *event.Node) { r.GpusPresent, r.Schedulable = ptr(uint32(4)), ptr(true) })
+	if usable() != 4 {
+		t.Errorf("got %d usable, want 4", usable())
+	}
+	say("dcgm", func(r *event.Node) { r.GpusPresent, r.GpusHealthy = ptr(uint32(4)), ptr(uint32(3)) })
+	if usable() != 3 {
+		t.Errorf("a broken GPU: got %d usable, want 3", usable())
+	}
+	say("slurm", func(r *event.Node) { r.Schedulable, r.Revision = ptr(false), 2 })
+	if usable() != 0 {
+		t.Errorf("drained: got %d usable, want none", usable())
+	}
+	say("slurm", func(r *event.Node) { r.Schedulable = ptr(true) }) // revision 1: late
+	if usable() != 0 {
+		t.Errorf("a late record: got %d usable, want none", usable())
+	}
+	say("dcgm", func(r *event.Node) { r.Removed, r.Revision = true, 3 })
+	say("slurm", func(r *event.Node) { r.Removed, r.Revision = true, 3 })
+	if usable() != 0 {
+		t.Errorf("removed by all: got %d usable, want none", usable())
+	}
+}
+
+func TestEndsAreCorrectedByWhatTheSameUserRanBefore(t *testing.T) {
+	h := history{}
+	for _, s := range []int32{100, 50, 200, 150, 400} {
+		h = h.add(s)
+	}
+	for name, test := range map[string]struct{ start, limit, now, want int64 }{
+		"the median of the past, not the limit":     {1000, 3600, 1000, 1150},
+		"one that has outlived most, by the longer": {1000, 3600, 1120, 1200},
+		"too few that lasted longer: the limit":     {1000, 3600, 1180, 4600},
+		"too few and no limit: nobody can say":      {1000, 0, 1180, 0},
+		"never beyond the limit":                    {1000, 60, 1000, 1060},
+	} {
+		if got := h.end(test.start, test.limit, test.now); got != test.want {
+			t.Errorf("%s: got %d, want %d", name, got, test.want)
+		}
+	}
+	if got := (history{}).end(10, 20, 11); got != 30 {
+		t.Errorf("without a past: got %d, want the limit", got)
+	}
+}
+
+func TestOnlyNewsOfAPlaceMakesThePictureOld(t *testing.T) {
+	c := small(t)
+	m := &event.Membership{Cluster: "c1", Node: "d0n0", Source: "slurm_topology", ObservedAtMs: 1,
+		Levels: []*event.Level{{Level: "domain", Value: "d0"}}}
+	if c.membership(m) {
+		t.Error("the domain it is in is no news")
+	}
+	m.ObservedAtMs, m.Revision = 2, 2
+	if c.membership(m) {
+		t.Error("said again is no news")
+	}
+	m.Levels[0].Value = "d1"
+	if !c.membership(m) {
+		t.Error("another domain is news")
+	}
+}

@@ -1,0 +1,333 @@
+package live
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/spillway-io/spillway/query/advise"
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+//go:embed sql/*.sql
+var sqlFiles embed.FS
+
+// openEnd is how the tables write "still so".
+var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// offsetKey names a partition by its raw table.
+type offsetKey struct {
+	table string
+	id    int
+}
+
+// ask runs one SQL file and scans its rows into T by column name.
+func ask[T any](ctx context.Context, conn driver.Conn, file string, params clickhouse.Parameters) ([]T, error) {
+	text, err := sqlFiles.ReadFile("sql/" + file + ".sql")
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	var out []T
+	if err := conn.Select(clickhouse.Context(ctx, clickhouse.WithParameters(params)), &out, string(text)); err != nil {
+		return nil, fmt.Errorf("read the advisor's %s: %w", file, err)
+	}
+	return out, nil
+}
+
+func at(name string, t time.Time) clickhouse.Parameters {
+	return clickhouse.Parameters{name: t.UTC().Format("2006-01-02 15:04:05.000")}
+}
+
+func readProgress(ctx context.Context, conn driver.Conn) (map[offsetKey]int64, error) {
+	type row struct {
+		Table     string `ch:"raw_table"`
+		Partition int32  `ch:"kafka_partition"`
+		Next      int64  `ch:"next_offset"`
+	}
+	rows, err := ask[row](ctx, conn, "progress", nil)
+	out := map[offsetKey]int64{}
+	for _, r := range rows {
+		out[offsetKey{r.Table, int(r.Partition)}] = r.Next
+	}
+	return out, err
+}
+
+// load reads the picture and gives the offsets from which the topics go on. The offsets are read first: what the tables
+// then hold beyond them is folded again, which changes nothing.
+func (s *session) load(ctx context.Context) (map[offsetKey]int64, error) {
+	conn, now := s.feed.deps.Conn, s.feed.now()
+	from, err := readProgress(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range []func(context.Context, driver.Conn, time.Time) error{s.loadNodes, s.loadTopology, s.loadHistory, s.loadHolds} {
+		if err := step(ctx, conn, now); err != nil {
+			return nil, err
+		}
+	}
+	return from, s.loadSources(ctx, conn, now, from)
+}
+
+func (s *session) loadNodes(ctx context.Context, conn driver.Conn, now time.Time) error {
+	type row struct {
+		Cluster     string  `ch:"cluster"`
+		Node        string  `ch:"node"`
+		Source      string  `ch:"source"`
+		Present     *uint16 `ch:"gpus_present"`
+		Healthy     *uint16 `ch:"gpus_healthy"`
+		Allocatable *uint16 `ch:"gpus_allocatable"`
+		Schedulable *bool   `ch:"schedulable"`
+		Removed     bool    `ch:"removed"`
+		Revision    uint64  `ch:"revision"`
+	}
+	rows, err := ask[row](ctx, conn, "nodes", at("open", openEnd))
+	if err != nil {
+		return err
+	}
+	number := func(n *uint16) int32 {
+		if n == nil {
+			return -1
+		}
+		return int32(*n)
+	}
+	for _, r := range rows {
+		f := capacity{
+			present: number(r.Present), healthy: number(r.Healthy), allocatable: number(r.Allocatable), schedulable: -1,
+			removed: r.Removed, revision: r.Revision,
+		}
+		if r.Schedulable != nil {
+			f.schedulable = 0
+			if *r.Schedulable {
+				f.schedulable = 1
+			}
+		}
+		c := s.cluster(r.Cluster)
+		if c.capacity[r.Node] == nil {
+			c.capacity[r.Node] = map[string]capacity{}
+		}
+		c.capacity[r.Node][r.Source] = f
+	}
+	type reserved struct {
+		Cluster     string `ch:"cluster"`
+		Node        string `ch:"node"`
+		Source      string `ch:"source"`
+		Reservation string `ch:"reservation"`
+	}
+	kept, err := ask[reserved](ctx, conn, "reservations", at("since", now.Add(-2*time.Hour)))
+	for _, r := range kept {
+		if f, ok := s.cluster(r.Cluster).capacity[r.Node][r.Source]; ok {
+			f.reservation = r.Reservation
+			s.cluster(r.Cluster).capacity[r.Node][r.Source] = f
+		}
+	}
+	return err
+}
+
+// levels above a domain, widest first.
+var levels = []string{event.LevelSpine, event.LevelLeaf, event.LevelBlockGroup, event.LevelBlock, event.LevelRack}
+
+type memberRow struct {
+	Cluster    string            `ch:"cluster"`
+	Node       string            `ch:"node"`
+	Domain     string            `ch:"domain"`
+	Partition  string            `ch:"partition"`
+	Levels     map[string]string `ch:"levels"`
+	Generation uint64            `ch:"generation"`
+}
+
+func (s *session) loadTopology(ctx context.Context, conn driver.Conn, _ time.Time) error {
+	rows, err := ask[memberRow](ctx, conn, "topology", at("open", openEnd))
+	if err != nil {
+		return err
+	}
+	members := map[string][]memberRow{}
+	for _, r := range rows {
+		members[r.Cluster] = append(members[r.Cluster], r)
+	}
+	for name, rows := range members {
+		c := s.cluster(name)
+		t, err := c.topology(rows)
+		if err != nil {
+			return fmt.Errorf("cluster %s: %w", name, err)
+		}
+		c.state, c.dirty = advise.NewState(t), true
+		for _, n := range t.Nodes {
+			c.applyNode(n.Name)
+		}
+	}
+	return nil
+}
+
+// topology builds the tree of the cluster's nodes. A node without GPUs is no part of it. One whose GPU count nobody tells has
+// as many as most of the cluster's; where no count is known at all, it is listed as unknown.
+func (c *cluster) topology(rows []memberRow) (*advise.Topology, error) {
+	counts := map[int]int{}
+	gpus := func(node string) int {
+		n := -1
+		for _, f := range c.capacity[node] {
+			n = max(n, int(f.present), int(f.healthy))
+		}
+		return n
+	}
+	generation, seen := uint64(0), map[string]bool{}
+	type domain struct{ id, partition string }
+	paths := map[domain]map[string]string{} // per level: the value, or "" where nodes disagree
+	for _, r := range rows {
+		generation = max(generation, r.Generation)
+		counts[gpus(r.Node)]++
+		d := domain{r.Domain, r.Partition}
+		if paths[d] == nil {
+			paths[d] = map[string]string{}
+		}
+		for level, value := range r.Levels {
+			seen[level] = true
+			if old, ok := paths[d][level]; ok && old != value {
+				value = ""
+			}
+			paths[d][level] = value
+		}
+	}
+	usual := 0
+	for _, n := range slices.Sorted(maps.Keys(counts)) {
+		if n > 0 && (usual == 0 || counts[n] > counts[usual]) {
+			usual = n
+		}
+	}
+	known := slices.DeleteFunc(slices.Clone(levels), func(l string) bool { return !seen[l] })
+	var specs []advise.NodeSpec
+	for _, r := range rows {
+		n := gpus(r.Node)
+		switch {
+		case n == 0:
+			continue
+		case n < 0:
+			n = usual
+		}
+		spec := advise.NodeSpec{Name: r.Node, Domain: r.Domain, Partition: r.Partition, GPUs: max(1, min(n, 16)), Path: make([]string, len(known))}
+		if n == 0 {
+			spec.Domain = "" // how many GPUs it has is not known
+		}
+		for i, l := range known {
+			spec.Path[i] = paths[domain{r.Domain, r.Partition}][l]
+		}
+		specs = append(specs, spec)
+	}
+	return advise.NewTopology(generation, known, specs)
+}
+
+func (s *session) loadHistory(ctx context.Context, conn driver.Conn, now time.Time) error {
+	type row struct {
+		Cluster   string  `ch:"cluster"`
+		User      string  `ch:"user"`
+		Name      string  `ch:"name"`
+		Durations []int32 `ch:"durations"`
+	}
+	rows, err := ask[row](ctx, conn, "history", at("since", now.Add(-s.feed.cfg.History)))
+	for _, r := range rows {
+		s.cluster(r.Cluster).history[[2]string{r.User, r.Name}] = r.Durations
+	}
+	return err
+}
+
+func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time) error {
+	type row struct {
+		Cluster string     `ch:"cluster"`
+		Job     string     `ch:"job_id"`
+		Attempt string     `ch:"attempt"`
+		Nodes   []string   `ch:"nodes"`
+		GPUs    []*uint16  `ch:"node_gpus"`
+		Probe   bool       `ch:"probe"`
+		Name    string     `ch:"name"`
+		User    string     `ch:"user"`
+		Account string     `ch:"account"`
+		Class   string     `ch:"service_class"`
+		Start   *time.Time `ch:"start"`
+		End     *time.Time `ch:"expected_end"`
+		Het     uint8      `ch:"het"`
+		Sources []string   `ch:"sources"`
+	}
+	rows, err := ask[row](ctx, conn, "holds", at("open", openEnd))
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		c := s.cluster(r.Cluster)
+		for _, source := range r.Sources {
+			collector, _, _ := strings.Cut(source, ".")
+			c.speakers[collector] = true
+		}
+		if c.state == nil {
+			continue
+		}
+		key := runKey(r.Job, "")
+		one := &run{runID: r.Attempt, restart: -1, user: r.User, jobName: r.Name, whole: r.Het != 0}
+		if n, ok := strings.CutPrefix(r.Attempt, "r"); ok {
+			if restart, err := strconv.ParseInt(n, 10, 64); err == nil {
+				one.runID, one.restart = "", restart
+			}
+		} else if strings.HasPrefix(r.Attempt, "@") {
+			one.runID = ""
+		}
+		h := &advise.Hold{Key: key, Job: r.Job, Tenant: r.Account, Class: r.Class, Probe: r.Probe, Unsaved: -1, Restart: -1}
+		if r.Start != nil {
+			one.start = r.Start.Unix()
+			h.Start = one.start
+			if r.End != nil {
+				one.limit = r.End.Unix() - one.start
+			}
+		}
+		h.End = c.history[[2]string{r.User, r.Name}].end(one.start, one.limit, now.Unix())
+		for i, node := range r.Nodes {
+			n, ok := c.state.Topology.Node(node)
+			if !ok {
+				c.unplaced++
+				continue
+			}
+			gpus := c.state.Topology.Nodes[n].GPUs
+			if i < len(r.GPUs) && r.GPUs[i] != nil {
+				gpus = min(gpus, int32(*r.GPUs[i]))
+			}
+			if gpus > 0 {
+				h.Nodes = append(h.Nodes, advise.Share{Node: n, GPUs: gpus})
+			}
+		}
+		one.hold = h
+		if cur := c.runs[key]; cur != nil && one.before(cur) {
+			continue
+		}
+		c.runs[key] = one
+		c.hold(h)
+	}
+	return nil
+}
+
+func (s *session) loadSources(ctx context.Context, conn driver.Conn, now time.Time, from map[offsetKey]int64) error {
+	type row struct {
+		Cluster   string     `ch:"cluster"`
+		Source    string     `ch:"source"`
+		GoodAt    *time.Time `ch:"good_at"`
+		Interval  *uint32    `ch:"interval_ms"`
+		Reported  time.Time  `ch:"reported_at"`
+		Partition int32      `ch:"kafka_partition"`
+		Last      int64      `ch:"last_offset"`
+	}
+	rows, err := ask[row](ctx, conn, "sources", at("since", now.Add(-forgotten)))
+	for _, r := range rows {
+		report := &event.Source{Cluster: r.Cluster, Source: r.Source, ObservedAtMs: r.Reported.UnixMilli(), IntervalMs: r.Interval}
+		if r.GoodAt != nil {
+			report.GoodAtMs = event.Millis(*r.GoodAt)
+		}
+		s.cluster(r.Cluster).source(report)
+		key := offsetKey{"source_events", int(r.Partition)}
+		from[key] = max(from[key], r.Last+1)
+	}
+	return err
+}
