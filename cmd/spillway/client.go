@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,12 +20,13 @@ import (
 type client struct {
 	base, tokenFile string
 	output          string
+	formats         []string // that -o may name
 	cluster         string
 }
 
 // asking adds the flags every question has.
 func asking(cmd *cobra.Command) *client {
-	c := &client{}
+	c := &client{formats: []string{"table", "json"}}
 	f := cmd.Flags()
 	base := os.Getenv("SPILLWAY_URL")
 	if base == "" {
@@ -47,8 +49,8 @@ const maxAnswer = 64 << 20
 
 // get asks one question and decodes its answer.
 func (c *client) get(ctx context.Context, path string, query url.Values, into any) error {
-	if c.output != "table" && c.output != "json" {
-		return usageError("output %q: write table or json", c.output)
+	if !slices.Contains(c.formats, c.output) {
+		return usageError("output %q: write %s", c.output, strings.Join(c.formats, " or "))
 	}
 	if c.cluster != "" {
 		query.Set("cluster", c.cluster)

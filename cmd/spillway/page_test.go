@@ -315,10 +315,36 @@ func TestPage(t *testing.T) {
 			t.Errorf("the token stands in the address %s", got)
 		}
 	})
+	t.Run("the report as text, JSON and a page that prints", func(t *testing.T) {
+		report := func(format string) string {
+			var out, errs strings.Builder
+			if code := run(context.Background(), []string{"report", "--since", "1d", "-o", format, "--api", "http://" + f.server.Addr()}, &out, &errs); code != exitOK {
+				t.Fatalf("report -o %s ended with %d: %s", format, code, errs.String())
+			}
+			return out.String()
+		}
+		if text := report("table"); !strings.Contains(text, "What to change") || !strings.Contains(text, "exposed to spill") {
+			t.Errorf("got\n%s", text)
+		}
+		if text := report("json"); !strings.Contains(text, `"exposed_gpu_hours"`) {
+			t.Errorf("got\n%s", text)
+		}
+		b := b.in(t)
+		file := filepath.Join(t.TempDir(), "report.html")
+		if err := os.WriteFile(file, []byte(report("html")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		b.do(chromedp.Navigate("file://" + file))
+		b.shows("h1", "Spills and fragmentation")
+		b.shows("body", "What to change")
+		for _, finding := range b.axe(string(testenv.NPMFile(t, "axe-core", "axe.min.js"))) {
+			t.Error(finding)
+		}
+		b.picture("report")
+	})
 	t.Run("no serious finding of axe in any view, theme and width", func(t *testing.T) {
 		b := b.in(t)
 		axe := string(testenv.NPMFile(t, "axe-core", "axe.min.js"))
-		shots := os.Getenv("SPILLWAY_SHOTS") // a folder to keep pictures of every view in
 		views := []struct{ name, path string }{
 			{"racks", "/racks"}, {"racks-job", "/racks?job=" + spill.JobID}, {"racks-tenant", "/racks?by=tenant&lines=off"}, {"racks-table", "/racks?as=table"},
 			{"rack", rackPage}, {"spills", "/spills"}, {"spills-empty", "/spills?user=nobody"}, {"job", jobPage},
@@ -339,15 +365,7 @@ func TestPage(t *testing.T) {
 					if err != nil || wide > 0 {
 						t.Errorf("%s is %d pixels wider than the screen (%v)", where, wide, err)
 					}
-					if shots != "" {
-						png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
-						if err != nil {
-							t.Fatal(err)
-						}
-						if err := os.WriteFile(filepath.Join(shots, where+".png"), png, 0o644); err != nil {
-							t.Fatal(err)
-						}
-					}
+					b.picture(where)
 					for _, finding := range b.axe(axe) {
 						t.Errorf("%s: %s", where, finding)
 					}
@@ -365,6 +383,22 @@ func (b *browser) in(t *testing.T) *browser {
 		b.quiet()
 	})
 	return one
+}
+
+// picture keeps a screenshot in the folder that SPILLWAY_SHOTS names, for people to look at.
+func (b *browser) picture(name string) {
+	b.t.Helper()
+	folder := os.Getenv("SPILLWAY_SHOTS")
+	if folder == "" {
+		return
+	}
+	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, name+".png"), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // axe gives the serious and critical findings.

@@ -78,7 +78,7 @@ func newRoot() *cobra.Command {
 		inGroup("run", upCommand(), demoCommand(), collectCommand(), loadCommand(), enrichCommand(), serveCommand(), migrateCommand())...,
 	)
 	root.AddCommand(
-		inGroup("ask", slotsCommand(), spillsCommand(), jobCommand(), explainCommand(), domainsCommand(), statusCommand())...,
+		inGroup("ask", slotsCommand(), spillsCommand(), jobCommand(), explainCommand(), domainsCommand(), statusCommand(), reportCommand())...,
 	)
 	root.AddCommand(
 		inGroup("tool", replayCommand(), checkCommand(), configCommand(), benchCommand(), engineCommand())...,
