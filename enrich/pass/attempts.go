@@ -16,6 +16,7 @@ type placementKey struct {
 	cluster, job, attempt string
 	seq                   uint16
 	from                  int64
+	ended                 bool // nothing of it changed but its end
 }
 
 // attemptSpan says that a placement has to be judged because it or what was asked for it changed, and over which time
@@ -411,23 +412,25 @@ func (f *attemptsFold) compare(folded foldedJob, known []attemptRow, held []plac
 			f.newAttempts = append(f.newAttempts, k)
 		}
 	}
-	touch := func(r *placementRow, from, to int64) {
-		f.touched = append(f.touched, attemptSpan{placementKey{r.cluster, r.jobID, r.attempt, r.seq, r.from}, [2]int64{from, to}})
+	touch := func(r *placementRow, from, to int64, ended bool) {
+		f.touched = append(f.touched, attemptSpan{placementKey{r.cluster, r.jobID, r.attempt, r.seq, r.from, ended}, [2]int64{from, to}})
 	}
 	for _, r := range folded.placements {
 		i := slices.IndexFunc(held, func(k placementRow) bool { return k.attempt == r.attempt && k.seq == r.seq })
 		if i >= 0 && placementColumns.same(&r, &held[i]) {
 			if asked[r.attempt] {
-				touch(&r, 0, 0)
+				touch(&r, 0, 0, false)
 			}
 			continue
 		}
 		switch {
 		case i < 0 || held[i].deleted == 1:
-			touch(&r, r.from, r.to)
+			touch(&r, r.from, r.to, false)
 		default:
 			from, to := changedHolding(&held[i], &r)
-			touch(&r, from, to)
+			before := held[i]
+			before.to = r.to
+			touch(&r, from, to, !asked[r.attempt] && r.to > r.from && held[i].to > r.from && placementColumns.same(&before, &r))
 		}
 		r.version = f.p.version
 		f.newPlacements = append(f.newPlacements, r)
@@ -435,7 +438,7 @@ func (f *attemptsFold) compare(folded foldedJob, known []attemptRow, held []plac
 	for _, k := range held {
 		gone := !slices.ContainsFunc(folded.placements, func(r placementRow) bool { return k.attempt == r.attempt && k.seq == r.seq })
 		if k.deleted == 0 && gone {
-			touch(&k, k.from, k.to)
+			touch(&k, k.from, k.to, false)
 			k.version, k.deleted = f.p.version, 1
 			f.newPlacements = append(f.newPlacements, k)
 		}
@@ -465,10 +468,10 @@ func (f *attemptsFold) flush(atLeast int) error {
 	if max(len(f.newAttempts), len(f.newPlacements)) < max(atLeast, 1) {
 		return nil
 	}
-	if err := attemptColumns.insert(f.ctx, f.p.conn, "attempts", f.newAttempts); err != nil {
-		return err
-	}
-	if err := placementColumns.insert(f.ctx, f.p.conn, "placements", f.newPlacements); err != nil {
+	if err := together(
+		func() error { return attemptColumns.insert(f.ctx, f.p.conn, "attempts", f.newAttempts) },
+		func() error { return placementColumns.insert(f.ctx, f.p.conn, "placements", f.newPlacements) },
+	); err != nil {
 		return err
 	}
 	f.newAttempts, f.newPlacements = f.newAttempts[:0], f.newPlacements[:0]
@@ -487,5 +490,6 @@ func heldSpans(touched []attemptSpan) []clusterSpan {
 }
 
 func compareKeys(a, b placementKey) int {
-	return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.from, b.from), cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.seq, b.seq))
+	return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.from, b.from), cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.seq, b.seq),
+		cmp.Compare(bit(a.ended), bit(b.ended))) // the one that tells more is the first
 }

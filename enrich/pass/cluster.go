@@ -72,6 +72,15 @@ func (j *job) attempt(key string) *attemptRow {
 	return nil
 }
 
+func (j *job) placement(attempt string, seq uint16) *placementRow {
+	for i := range j.placements {
+		if j.placements[i].attempt == attempt && j.placements[i].seq == seq {
+			return &j.placements[i]
+		}
+	}
+	return nil
+}
+
 func (j *job) verdict(attempt string, seq uint16) *verdictRow {
 	for i := range j.verdicts {
 		if j.verdicts[i].attempt == attempt && j.verdicts[i].seq == seq {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
@@ -17,11 +19,14 @@ var errCrash = errors.New("crashed here")
 // crashing is a connection that dies right after its n-th statement: that one is done, and nobody learns of it.
 type crashing struct {
 	driver.Conn
+	mu   sync.Mutex
 	left int
 	what string
 }
 
 func (c *crashing) over(statement string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.left--; c.left == 0 {
 		c.what = statement
 	}
@@ -31,8 +36,14 @@ func (c *crashing) over(statement string) error {
 	return nil
 }
 
+func (c *crashing) dead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left <= 0
+}
+
 func (c *crashing) Exec(ctx context.Context, q string, args ...any) error {
-	if c.left <= 0 {
+	if c.dead() {
 		return errCrash
 	}
 	if err := c.Conn.Exec(ctx, q, args...); err != nil {
@@ -42,7 +53,7 @@ func (c *crashing) Exec(ctx context.Context, q string, args ...any) error {
 }
 
 func (c *crashing) Query(ctx context.Context, q string, args ...any) (driver.Rows, error) {
-	if c.left <= 0 {
+	if c.dead() {
 		return nil, errCrash
 	}
 	rows, err := c.Conn.Query(ctx, q, args...)
@@ -56,7 +67,7 @@ func (c *crashing) Query(ctx context.Context, q string, args ...any) (driver.Row
 }
 
 func (c *crashing) QueryRow(ctx context.Context, q string, args ...any) driver.Row {
-	if c.left <= 0 {
+	if c.dead() {
 		return failedRow{}
 	}
 	row := c.Conn.QueryRow(ctx, q, args...)
@@ -68,7 +79,7 @@ func (c *crashing) QueryRow(ctx context.Context, q string, args ...any) driver.R
 }
 
 func (c *crashing) PrepareBatch(ctx context.Context, q string, opts ...driver.PrepareBatchOption) (driver.Batch, error) {
-	if c.left <= 0 {
+	if c.dead() {
 		return nil, errCrash
 	}
 	b, err := c.Conn.PrepareBatch(ctx, q, opts...)
@@ -115,7 +126,7 @@ func TestCrashAfterAnyStatement(t *testing.T) {
 	}
 	sent := map[string]string{}
 	fresh := func(conn driver.Conn) *Passes {
-		p, err := New(DefaultConfig(), Deps{Conn: conn, Emit: func(_ context.Context, records ...event.Record) error {
+		p, err := New(DefaultConfig(), Deps{Conn: conn, Now: func() time.Time { return time.UnixMilli(day) }, Emit: func(_ context.Context, records ...event.Record) error {
 			for _, r := range records {
 				v := r.(*event.Spill)
 				sent[fmt.Sprintf("%s/%s %s %d", v.GetCluster(), v.GetJobId(), v.GetAttempt(), v.GetSeq())] = v.GetOutcome() + " " + v.GetCause()

@@ -478,7 +478,7 @@ func (s *store) verdictLines() []string {
 // TestVerdictsAgainstOracle runs random worlds through the real statements, as shuffled, repeated events in batches of any
 // size, and compares with a slow judgement of the truth behind the events.
 func TestVerdictsAgainstOracle(t *testing.T) {
-	seeds := 8
+	seeds := 9
 	if testing.Short() {
 		seeds = 2
 	}
@@ -492,7 +492,15 @@ func TestVerdictsAgainstOracle(t *testing.T) {
 			}
 			rng.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
 			s := newStore(t)
+			clock := time.UnixMilli(day)
 			for len(records) > 0 {
+				switch seed % 3 { // else: all of it is long past, and nothing of it in memory
+				case 1: // all of it is in memory
+					s.Passes.now = func() time.Time { return time.UnixMilli(day) }
+				case 2: // time passes, and it is forgotten as it goes
+					clock = clock.Add(time.Duration(rng.IntN(40)) * time.Minute)
+					s.Passes.now = func() time.Time { return clock }
+				}
 				n := min(len(records), 1+rng.IntN(60))
 				s.feed(records[:n]...)
 				s.once()

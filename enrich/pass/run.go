@@ -143,7 +143,7 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 	for _, k := range keys {
 		clusters[k.cluster] = true
 	}
-	for _, c := range slices.Concat(membership, offers) {
+	for _, c := range slices.Concat(membership, offers, held) {
 		clusters[c.Cluster] = true
 	}
 	err = step("affected", func(ctx context.Context) error {
@@ -169,12 +169,22 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 		return s, err
 	}
 	s.Touched = len(keys)
-	if err := step("judge", func(ctx context.Context) (err error) { s.Judged, err = p.judge(ctx, keys); return }); err != nil {
-		return s, err
+	spans := slices.Concat(membership, offers, held)
+	for _, span := range spans { // so that the two below, which go on at once, only read it
+		c, err := p.cluster(ctx, span.Cluster)
+		if err != nil {
+			return s, err
+		}
+		c.now()
 	}
-	if err := step("capacity", func(ctx context.Context) error {
-		return p.foldCapacity(ctx, append(append(membership, offers...), held...))
-	}); err != nil {
+	if err := together(
+		func() error {
+			return step("judge", func(ctx context.Context) (err error) { s.Judged, err = p.judge(ctx, keys); return })
+		},
+		func() error {
+			return step("capacity", func(ctx context.Context) error { return p.foldCapacity(ctx, spans) })
+		},
+	); err != nil {
 		return s, err
 	}
 	if err := step("progress", func(ctx context.Context) error { return p.finish(ctx, b) }); err != nil {

@@ -3,6 +3,7 @@ package pass
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -21,6 +22,7 @@ type runState struct {
 	unclean   bool                  // rows of a pass that did not finish may exist
 	seen      string                // what the raw tables looked like when all of it was judged
 	clusters  map[string]*cluster   // what is in memory of them
+	rulings   rulings
 
 	gaugesDue   bool
 	gaugesSince time.Time
@@ -111,36 +113,37 @@ func (p *Passes) look(ctx context.Context) (string, error) {
 func (p *Passes) batch(ctx context.Context) (b batch, whole bool, err error) {
 	whole = true
 	oldest := time.Time{}
+	var questions []string
 	for _, table := range []string{rawMembership, rawNodes, rawPlacements} {
 		cond := "1"
 		for key, next := range p.state.next {
-			if key.table != table {
-				continue
-			}
-			cond += fmt.Sprintf(" AND NOT (kafka_partition = %d AND kafka_offset < %d)", key.partition, next)
-		}
-		rows, err := p.conn.Query(ctx, "SELECT kafka_partition, min(kafka_offset), max(kafka_offset) + 1, min(loaded_at) FROM "+table+" WHERE "+cond+" GROUP BY kafka_partition ORDER BY kafka_partition")
-		if err != nil {
-			return nil, false, fmt.Errorf("find new records of %s: %w", table, err)
-		}
-		defer rows.Close()
-		for rows.Next() {
-			r := offsetRange{Table: table}
-			var loaded time.Time
-			if err := rows.Scan(&r.Partition, &r.From, &r.To, &loaded); err != nil {
-				return nil, false, fmt.Errorf("find new records of %s: %w", table, err)
-			}
-			if r.To-r.From > int64(p.cfg.BatchRows) {
-				r.To, whole = r.From+int64(p.cfg.BatchRows), false
-			}
-			b = append(b, r)
-			if oldest.IsZero() || loaded.Before(oldest) {
-				oldest = loaded
+			if key.table == table {
+				cond += fmt.Sprintf(" AND NOT (kafka_partition = %d AND kafka_offset < %d)", key.partition, next)
 			}
 		}
-		if err := rows.Err(); err != nil {
-			return nil, false, fmt.Errorf("find new records of %s: %w", table, err)
+		questions = append(questions, "SELECT '"+table+"' AS raw, kafka_partition AS partition, min(kafka_offset), max(kafka_offset) + 1, min(loaded_at) FROM "+table+" WHERE "+cond+" GROUP BY partition")
+	}
+	rows, err := p.conn.Query(ctx, "SELECT * FROM ("+strings.Join(questions, " UNION ALL ")+") ORDER BY raw, partition")
+	if err != nil {
+		return nil, false, fmt.Errorf("find new records: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r offsetRange
+		var loaded time.Time
+		if err := rows.Scan(&r.Table, &r.Partition, &r.From, &r.To, &loaded); err != nil {
+			return nil, false, fmt.Errorf("find new records: %w", err)
 		}
+		if r.To-r.From > int64(p.cfg.BatchRows) {
+			r.To, whole = r.From+int64(p.cfg.BatchRows), false
+		}
+		b = append(b, r)
+		if oldest.IsZero() || loaded.Before(oldest) {
+			oldest = loaded
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, false, fmt.Errorf("find new records: %w", err)
 	}
 	p.m.oldest.Store(0)
 	if !oldest.IsZero() {

@@ -84,7 +84,7 @@ var verdictColumns = columns[verdictRow]{
 // by what is in memory, the rest in chunks of time that are read for it.
 func (p *Passes) judge(ctx context.Context, keys []placementKey) (int, error) {
 	slices.SortFunc(keys, compareKeys)
-	keys = slices.CompactFunc(keys, func(a, b placementKey) bool { a.from = b.from; return a == b })
+	keys = slices.CompactFunc(keys, func(a, b placementKey) bool { a.from, a.ended = b.from, b.ended; return a == b })
 	p.m.touched.Add(float64(len(keys)))
 	var recent, old []placementKey
 	for _, k := range keys {
@@ -92,7 +92,8 @@ func (p *Passes) judge(ctx context.Context, keys []placementKey) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if k.from >= c.since && c.jobs[k.job] != nil {
+		j := c.jobs[k.job]
+		if k.ended = k.ended && j != nil && p.lasts(c, j, k); k.ended || k.from >= c.since && j != nil {
 			recent = append(recent, k)
 		} else {
 			old = append(old, k)
@@ -115,6 +116,16 @@ func (p *Passes) judge(ctx context.Context, keys []placementKey) (int, error) {
 	}
 	more, err := p.judgeOld(ctx, old)
 	return judged + more, err
+}
+
+// lasts says that a verdict holds whenever its placement ends: all that it depends on is from when that began, but for
+// nodes that become known while it runs.
+func (p *Passes) lasts(c *cluster, j *job, k placementKey) bool {
+	v, r := j.verdict(k.attempt, k.seq), j.placement(k.attempt, k.seq)
+	return v != nil && v.deleted == 0 && !p.unfinished(v) && r != nil && !slices.ContainsFunc(r.nodes, func(node string) bool {
+		h := at(c.homes[node], r.from)
+		return h == nil || h.domain == ""
+	})
 }
 
 // chunk is placements of one cluster that are judged together, in order of time, and what that takes.
@@ -292,17 +303,26 @@ func (p *Passes) judgeChunk(ctx context.Context, k *chunk) ([]verdictRow, error)
 		p.m.seconds.WithLabelValues("judge_" + step).Observe(time.Since(begun).Seconds())
 		begun = time.Now()
 	}
-	sweep := newFactSweep(k.history, k.cluster.facts, p.cfg.Window.Milliseconds(), k.keys[0].from)
+	var sweep *factSweep
 	var facts []placementFacts // to judge
 	var out []verdictRow
 	var of []*attemptRow // by verdict of out
 	for _, key := range k.keys {
 		j := k.jobs[key.job]
-		i := slices.IndexFunc(j.placements, func(r placementRow) bool { return r.attempt == key.attempt && r.seq == key.seq })
-		if i < 0 {
+		r := j.placement(key.attempt, key.seq)
+		if r == nil {
 			return nil, fmt.Errorf("placement %d of attempt %q of job %q is not stored", key.seq, key.attempt, key.job)
 		}
-		f := sweep.facts(&j.placements[i], j.attempt(key.attempt))
+		if key.ended {
+			v := *j.verdict(key.attempt, key.seq)
+			v.to = r.to
+			out, of = append(out, v), append(of, j.attempt(key.attempt))
+			continue
+		}
+		if sweep == nil {
+			sweep = newFactSweep(k.history, k.cluster.facts, p.cfg.Window.Milliseconds(), key.from)
+		}
+		f := sweep.facts(r, j.attempt(key.attempt))
 		if f.judged() {
 			facts = append(facts, f)
 			continue
@@ -352,12 +372,26 @@ var factColumns = []struct {
 	kind chcolumn.Type
 }{
 	{"id", "UInt32"}, {"gpus", "UInt32"}, {"node_count", "UInt32"}, {"unknown_nodes", "UInt32"}, {"unknown_reason", "String"},
-	{"domains", "Array(String)"}, {"domain_gpus", "Array(Int64)"}, {"domain_nodes", "Array(UInt32)"},
+	{"domain_gpus", "Array(Int64)"}, {"domain_nodes", "Array(UInt32)"},
 	{"partitions_used", "UInt32"}, {"partition_unknown", "UInt8"}, {"levels_used", "UInt32"}, {"level_unknown", "UInt8"},
 	{"sized", "UInt8"}, {"assumed", "UInt8"}, {"largest_nodes", "UInt32"}, {"needed_for_gpus", "UInt32"}, {"needed_for_nodes", "UInt32"},
 	{"free_first", "Array(Int64)"}, {"later_first", "Array(Int64)"}, {"free_total", "Int64"}, {"held_by_others", "Int64"},
 	{"mode", "String"}, {"level", "String"}, {"segment", "UInt32"}, {"spread_segments", "UInt8"}, {"consolidate_segments", "UInt8"},
 	{"exclusive", "UInt8"}, {"max_switches", "UInt32"},
+}
+
+// row is the facts in the order of factColumns, but for the id.
+func (f *placementFacts) row() []any {
+	free, asked := cmp.Or(f.free, &freeFacts{}), cmp.Or(f.attempt, &attemptRow{})
+	return []any{
+		uint32(f.gpus), uint32(len(f.placement.nodes)), f.unknownNodes, f.unknownReason,
+		f.domainGPUs, f.domainNodes,
+		uint32(len(f.partitions)), bit(slices.Contains(f.partitions, "")), uint32(len(f.levels)), bit(slices.Contains(f.levels, "")),
+		bit(f.sized), bit(f.assumed), f.largestNodes, f.neededForGPUs, f.neededForNodes,
+		free.first, free.later, free.total, free.held,
+		asked.mode, f.level(), uint32(max(asked.segment, 0)), bit(asked.spread), bit(asked.consolidate),
+		bit(asked.exclusive), uint32(max(asked.switches, 0)),
+	}
 }
 
 func bit(b bool) uint8 {
@@ -367,11 +401,102 @@ func bit(b bool) uint8 {
 	return 0
 }
 
+// ruling is what sql/verdict.sql makes of facts; -1 = NULL.
+type ruling struct {
+	outcome, reason            string
+	fewest, excess, partitions int64
+	smallest                   int64
+	balance                    float32
+	intent                     string
+	intentMet                  int8
+	aligned                    uint8
+	cause                      string
+	detail                     map[string]string
+}
+
+// rulingsKept bounds how many rulings are remembered.
+const rulingsKept = 50_000
+
+// rulings remembers what the rule makes of facts: it is a function of them alone, and most placements are alike (so many
+// GPUs in one domain, nothing asked).
+type rulings struct {
+	mu    sync.Mutex
+	known map[string]*ruling
+}
+
+func (r *rulings) get(key string) *ruling {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known[key]
+}
+
+func (r *rulings) put(key string, made *ruling) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == nil || len(r.known) >= rulingsKept {
+		r.known = map[string]*ruling{}
+	}
+	r.known[key] = made
+}
+
 // rule has ClickHouse judge facts; the verdicts come in the order of the facts.
 func (p *Passes) rule(ctx context.Context, c *cluster, facts []placementFacts) ([]verdictRow, error) {
-	if len(facts) == 0 {
-		return nil, nil
+	made := make([]*ruling, len(facts))
+	asked := map[string]int{} // facts that are not known, by the first of them
+	var like []int            // for each of the facts: the first with the same
+	var table *ext.Table
+	var key []byte
+	for i := range facts {
+		row := facts[i].row()
+		key = fmt.Appendf(key[:0], "%d %v", c.facts.usualGPUs, row)
+		like = append(like, i)
+		if made[i] = p.state.rulings.get(string(key)); made[i] != nil {
+			continue
+		}
+		if first, again := asked[string(key)]; again {
+			like[i] = first
+			continue
+		}
+		asked[string(key)] = i
+		if table == nil {
+			var err error
+			if table, err = factTable(); err != nil {
+				return nil, err
+			}
+		}
+		if err := table.Append(append([]any{uint32(i)}, row...)...); err != nil {
+			return nil, fmt.Errorf("name the facts: %w", err)
+		}
 	}
+	if table != nil {
+		if err := p.apply(ctx, c, table, made); err != nil {
+			return nil, fmt.Errorf("apply the rule: %w", err)
+		}
+		for key, i := range asked {
+			if made[i] == nil {
+				return nil, fmt.Errorf("apply the rule: no verdict for the facts %s", key)
+			}
+			p.state.rulings.put(key, made[i])
+		}
+	}
+	out := make([]verdictRow, len(facts))
+	for i := range facts {
+		f, r, m := &facts[i], facts[i].placement, made[like[i]]
+		out[i] = verdictRow{
+			cluster: c.name, jobID: r.jobID, attempt: r.attempt, seq: r.seq, from: r.from, to: r.to, gpus: f.gpus, nodeCount: uint32(len(r.nodes)),
+			unknownNodes: f.unknownNodes, used: int64(len(f.domains)), domains: f.domains, domainGPUs: f.domainGPUs, domainNodes: f.domainNodes,
+			source: f.source, generation: f.generation,
+			outcome: m.outcome, reason: m.reason, fewest: m.fewest, excess: m.excess, partitions: m.partitions, smallest: m.smallest, balance: m.balance,
+			intent: m.intent, intentMet: m.intentMet, aligned: m.aligned == 1, cause: m.cause, detail: m.detail,
+		}
+		if out[i].used == 0 {
+			out[i].used = -1 // cannot say
+		}
+	}
+	return out, nil
+}
+
+func factTable() (*ext.Table, error) {
 	var columns []func(*ext.Table) error
 	for _, c := range factColumns {
 		columns = append(columns, ext.Column(c.name, c.kind))
@@ -380,60 +505,32 @@ func (p *Passes) rule(ctx context.Context, c *cluster, facts []placementFacts) (
 	if err != nil {
 		return nil, fmt.Errorf("name the facts: %w", err)
 	}
-	out := make([]verdictRow, len(facts))
-	for i := range facts {
-		f := &facts[i]
-		free, asked := cmp.Or(f.free, &freeFacts{}), cmp.Or(f.attempt, &attemptRow{})
-		if err := table.Append(uint32(i), uint32(f.gpus), uint32(len(f.placement.nodes)), f.unknownNodes, f.unknownReason,
-			f.domains, f.domainGPUs, f.domainNodes,
-			uint32(len(f.partitions)), bit(slices.Contains(f.partitions, "")), uint32(len(f.levels)), bit(slices.Contains(f.levels, "")),
-			bit(f.sized), bit(f.assumed), f.largestNodes, f.neededForGPUs, f.neededForNodes,
-			free.first, free.later, free.total, free.held,
-			asked.mode, f.level(), uint32(max(asked.segment, 0)), bit(asked.spread), bit(asked.consolidate),
-			bit(asked.exclusive), uint32(max(asked.switches, 0))); err != nil {
-			return nil, fmt.Errorf("name the facts: %w", err)
-		}
-		r := f.placement
-		out[i] = verdictRow{
-			cluster: c.name, jobID: r.jobID, attempt: r.attempt, seq: r.seq, from: r.from, to: r.to, gpus: f.gpus, nodeCount: uint32(len(r.nodes)),
-			unknownNodes: f.unknownNodes, used: int64(len(f.domains)), domains: f.domains, domainGPUs: f.domainGPUs, domainNodes: f.domainNodes,
-			source: f.source, generation: f.generation,
-		}
-		if out[i].used == 0 {
-			out[i].used = -1 // cannot say
-		}
-	}
+	return table, nil
+}
+
+// apply applies sql/verdict.sql; made[id] is what it makes of the facts with that id.
+func (p *Passes) apply(ctx context.Context, c *cluster, facts *ext.Table, made []*ruling) error {
 	text, err := statements.ReadFile("sql/verdict.sql")
 	if err != nil {
-		return nil, fmt.Errorf("read the rule: %w", err)
+		return err
 	}
-	rows, err := p.conn.Query(clickhouse.Context(ctx, clickhouse.WithExternalTable(table), clickhouse.WithParameters(clickhouse.Parameters{
+	rows, err := p.conn.Query(clickhouse.Context(ctx, clickhouse.WithExternalTable(facts), clickhouse.WithParameters(clickhouse.Parameters{
 		"node_gpus": strconv.FormatInt(c.facts.usualGPUs, 10), "window_ms": millis(p.cfg.Window.Milliseconds()),
 	})), string(text))
 	if err != nil {
-		return nil, fmt.Errorf("apply the rule: %w", err)
+		return err
 	}
 	defer rows.Close()
-	ruled := 0
-	for ; rows.Next(); ruled++ {
+	for rows.Next() {
 		var id uint32
-		var v verdictRow
-		var aligned uint8
-		if err := rows.Scan(&id, &v.outcome, &v.reason, &v.fewest, &v.excess, &v.partitions, &v.smallest, &v.balance, &v.intent, &v.intentMet, &aligned,
-			&v.cause, &v.detail); err != nil {
-			return nil, fmt.Errorf("apply the rule: %w", err)
+		var r ruling
+		if err := rows.Scan(&id, &r.outcome, &r.reason, &r.fewest, &r.excess, &r.partitions, &r.smallest, &r.balance, &r.intent, &r.intentMet, &r.aligned,
+			&r.cause, &r.detail); err != nil {
+			return err
 		}
-		r := &out[id]
-		r.outcome, r.reason, r.fewest, r.excess, r.partitions, r.smallest, r.balance = v.outcome, v.reason, v.fewest, v.excess, v.partitions, v.smallest, v.balance
-		r.intent, r.intentMet, r.aligned, r.cause, r.detail = v.intent, v.intentMet, aligned == 1, v.cause, v.detail
+		made[id] = &r
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("apply the rule: %w", err)
-	}
-	if ruled != len(facts) {
-		return nil, fmt.Errorf("apply the rule: %d verdicts for %d placements", ruled, len(facts))
-	}
-	return out, nil
+	return rows.Err()
 }
 
 // emitRows is how many spill records go out at once.
@@ -528,7 +625,7 @@ func (p *Passes) affected(ctx context.Context, c *cluster, membership, offers, h
 				hit = v != nil && v.outcome == "spill" || a != nil && a.exclusive
 			}
 			if hit {
-				out = append(out, placementKey{c.name, id, r.attempt, r.seq, r.from})
+				out = append(out, placementKey{cluster: c.name, job: id, attempt: r.attempt, seq: r.seq, from: r.from})
 			}
 		}
 	}

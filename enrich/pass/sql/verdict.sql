@@ -5,7 +5,7 @@ WITH
     (
         SELECT
             f.*,
-            toUInt32(length(domains)) AS used,
+            toUInt32(length(domain_gpus)) AS used,
             -- The fewest domains that hold it, largest first: by their usable GPUs, and by their nodes where it asked for so
             -- many nodes that they cannot share a domain. needed 0 = not even all of them together.
             if(needed_for_gpus = 0, 0, greatest(needed_for_gpus, needed_for_nodes)) AS needed,
