@@ -42,6 +42,12 @@ const (
 	TableTrafficEvidence   = "traffic_evidence"
 )
 
+// Tables of the advisor: written by query/ledger only.
+const (
+	TableAdviceLedger   = "advice_ledger"
+	TableAdviceFeedback = "advice_feedback"
+)
+
 // TableSchemaSteps is the ledger of applied steps.
 const TableSchemaSteps = "schema_steps"
 
@@ -59,6 +65,7 @@ func DerivedTables() []string {
 		TableMembership, TableMembershipFacts, TableNodeStates, TableNodeFacts, TableAttempts, TablePlacements,
 		TableVerdicts, TableDomainCapacity, TableTopologyConflicts, TablePassProgress, TableCountersMinute,
 		TableCountersHour, TableJobTraffic, TableTrafficEvidence,
+		TableAdviceLedger, TableAdviceFeedback,
 	}
 }
 
