@@ -1,0 +1,544 @@
+// Package dashboards holds the Grafana boards that gen/ writes, and their tests: each query of each board runs on the
+// real ClickHouse, over the migrated schema, as the account that may only read. Grafana itself is not run.
+package dashboards
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-io/spillway/internal/chconn"
+	"github.com/spillway-io/spillway/internal/testenv"
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// boardFile is what these tests read of a board.
+type boardFile struct {
+	UID        string  `json:"uid"`
+	Panels     []panel `json:"panels"`
+	Templating struct {
+		List []struct {
+			Name  string          `json:"name"`
+			Type  string          `json:"type"`
+			Query json.RawMessage `json:"query"`
+		} `json:"list"`
+	} `json:"templating"`
+	Annotations struct {
+		List []struct {
+			Name   string `json:"name"`
+			Target target `json:"target"`
+		} `json:"list"`
+	} `json:"annotations"`
+}
+
+type panel struct {
+	Type        string   `json:"type"`
+	Title       string   `json:"title"`
+	Description string   `json:"description"`
+	Targets     []target `json:"targets"`
+	FieldConfig struct {
+		Defaults struct {
+			NoValue string `json:"noValue"`
+		} `json:"defaults"`
+		Overrides []struct {
+			Matcher struct {
+				Options any `json:"options"`
+			} `json:"matcher"`
+		} `json:"overrides"`
+	} `json:"fieldConfig"`
+	Options struct {
+		XField string `json:"xField"`
+	} `json:"options"`
+}
+
+type target struct {
+	RawSQL     string `json:"rawSql"`
+	Expr       string `json:"expr"`
+	Format     int    `json:"format"`
+	QueryType  string `json:"queryType"`
+	EditorType string `json:"editorType"`
+	Datasource struct {
+		Type string `json:"type"`
+		UID  string `json:"uid"`
+	} `json:"datasource"`
+}
+
+func boards(t testing.TB) []boardFile {
+	t.Helper()
+	files, err := filepath.Glob("*.json")
+	if err != nil || len(files) < 7 {
+		t.Fatalf("boards: %v, %v", files, err)
+	}
+	var out []boardFile
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b boardFile
+		if err := json.Unmarshal(text, &b); err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		if b.UID+".json" != f {
+			t.Errorf("%s holds the board %s", f, b.UID)
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+func TestBoardsAreWhatTheGeneratorWrites(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command("go", "run", ".", dir)
+	cmd.Dir = "gen"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	written, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed, err := filepath.Glob("*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(written) != len(committed) {
+		t.Errorf("%d boards are committed, the generator writes %d: run `make dashboards`", len(committed), len(written))
+	}
+	for _, path := range written {
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Base(path))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s is not what the generator writes, run `make dashboards`:\n%s", filepath.Base(path), diff)
+		}
+	}
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	variables := map[string][]string{}
+	for _, b := range boards(t) {
+		variables[b.UID] = []string{}
+		for _, v := range b.Templating.List {
+			variables[b.UID] = append(variables[b.UID], v.Name)
+		}
+	}
+	links := 0
+	for uid := range variables {
+		text, err := os.ReadFile(uid + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`"/d/([\w-]+)\?([^"]*)"`).FindAllStringSubmatch(string(text), -1) {
+			links++
+			for _, v := range regexp.MustCompile(`var-(\w+)=`).FindAllStringSubmatch(m[2], -1) {
+				if !slices.Contains(variables[m[1]], v[1]) {
+					t.Errorf("%s links to %s with the variable %s, which that board does not have", uid, m[1], v[1])
+				}
+			}
+		}
+	}
+	if links < 5 {
+		t.Errorf("saw %d links between boards: the layout of the files changed", links)
+	}
+}
+
+// grafana stands in for what Grafana and the plugin do to a statement: variables first, then macros.
+type grafana struct {
+	from, to time.Time
+	step     time.Duration
+	vars     map[string][]string // nil list = All
+}
+
+var (
+	conditionalAll = regexp.MustCompile(`\$__conditionalAll\(`)
+	variableUse    = regexp.MustCompile(`\$\{(\w+)(?::(\w+))?\}`)
+	argumentMacro  = regexp.MustCompile(`\$__(timeFilter|timeFrom|timeTo|timeInterval)\(([^()]*)\)`)
+)
+
+func (g grafana) expand(sql string) (string, error) {
+	for {
+		at := conditionalAll.FindStringIndex(sql)
+		if at == nil {
+			break
+		}
+		depth, end := 1, at[1]
+		for ; depth > 0; end++ {
+			switch sql[end] {
+			case '(':
+				depth++
+			case ')':
+				depth--
+			}
+		}
+		inside := sql[at[1] : end-1]
+		comma := strings.LastIndex(inside, ",")
+		name := strings.TrimPrefix(strings.TrimSpace(inside[comma+1:]), "$")
+		values, ok := g.vars[name]
+		if !ok {
+			return "", fmt.Errorf("the macro names the variable %s, which the board does not have", name)
+		}
+		condition := inside[:comma]
+		if values == nil {
+			condition = "1=1"
+		}
+		sql = sql[:at[0]] + condition + sql[end:]
+	}
+	var failed error
+	sql = variableUse.ReplaceAllStringFunc(sql, func(use string) string {
+		m := variableUse.FindStringSubmatch(use)
+		values, ok := g.vars[m[1]]
+		if !ok {
+			failed = fmt.Errorf("the variable %s is not one of the board", m[1])
+		}
+		switch m[2] {
+		case "singlequote":
+			quoted := make([]string, len(values))
+			for i, v := range values {
+				quoted[i] = "'" + strings.ReplaceAll(v, "'", `\'`) + "'"
+			}
+			return strings.Join(quoted, ",")
+		case "raw":
+			return strings.Join(values, ",")
+		}
+		failed = fmt.Errorf("%s has no formatter", use)
+		return use
+	})
+	if failed != nil {
+		return "", failed
+	}
+	from, to := strconv.FormatInt(g.from.Unix(), 10), strconv.FormatInt(g.to.Unix(), 10)
+	seconds := strconv.Itoa(max(1, int(g.step.Seconds())))
+	sql = argumentMacro.ReplaceAllStringFunc(sql, func(use string) string {
+		m := argumentMacro.FindStringSubmatch(use)
+		switch m[1] {
+		case "timeFilter":
+			return m[2] + " >= toDateTime(" + from + ") AND " + m[2] + " <= toDateTime(" + to + ")"
+		case "timeFrom":
+			return m[2] + " >= toDateTime(" + from + ")"
+		case "timeTo":
+			return m[2] + " <= toDateTime(" + to + ")"
+		}
+		return "toStartOfInterval(toDateTime(" + m[2] + "), INTERVAL " + seconds + " second)"
+	})
+	sql = strings.NewReplacer("$__fromTime", "toDateTime("+from+")", "$__toTime", "toDateTime("+to+")", "$__interval_s", seconds).Replace(sql)
+	if i := strings.Index(sql, "$"); i >= 0 {
+		return "", fmt.Errorf("nothing expands %q", sql[i:min(len(sql), i+30)])
+	}
+	return sql, nil
+}
+
+// store is a migrated database with a fleet in it, asked as the reader.
+func store(t testing.TB, domains, attempts, days int, now time.Time) driver.Conn {
+	t.Helper()
+	db := testenv.ClickHouse(t)
+	ctx := context.Background()
+	if err := schema.Migrate(ctx, db, schema.Options{Database: db.Database}); err != nil {
+		t.Fatal(err)
+	}
+	seed, err := os.ReadFile("testdata/seed.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const layout = "'2006-01-02 15:04:05.000'"
+	values := strings.NewReplacer("{domains:UInt32}", strconv.Itoa(domains), "{attempts:UInt32}", strconv.Itoa(attempts), "{days:UInt32}", strconv.Itoa(days),
+		"{now:DateTime64(3)}", "toDateTime64("+now.UTC().Format(layout)+", 3, 'UTC')",
+		"{from:DateTime64(3)}", "toDateTime64("+now.AddDate(0, 0, -days).UTC().Format(layout)+", 3, 'UTC')")
+	for _, statement := range strings.Split(values.Replace(string(seed)), ";\n") {
+		if strings.TrimSpace(statement) != "" {
+			if err := db.Exec(ctx, statement); err != nil {
+				t.Fatalf("%v in\n%s", err, statement)
+			}
+		}
+	}
+	reader, err := chconn.Open(db.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reader.Close() })
+	return reader
+}
+
+// asked is one statement of a board.
+type asked struct {
+	name, kind, sql string
+	panel           *panel
+}
+
+func statements(t testing.TB, b boardFile) (out []asked) {
+	t.Helper()
+	for _, v := range b.Templating.List {
+		if v.Type == "query" {
+			var sql string
+			if err := json.Unmarshal(v.Query, &sql); err != nil {
+				t.Fatalf("%s: variable %s: %v", b.UID, v.Name, err)
+			}
+			out = append(out, asked{b.UID + "/variable " + v.Name, "variable", sql, nil})
+		}
+	}
+	for _, a := range b.Annotations.List {
+		if a.Target.RawSQL != "" {
+			out = append(out, asked{b.UID + "/annotation " + a.Name, "annotation", a.Target.RawSQL, nil})
+		}
+	}
+	for i, p := range b.Panels {
+		for _, q := range p.Targets {
+			if q.RawSQL != "" {
+				out = append(out, asked{b.UID + "/" + p.Title, q.QueryType, q.RawSQL, &b.Panels[i]})
+			}
+		}
+	}
+	return out
+}
+
+type result struct {
+	columns []string
+	types   []string
+	rows    [][]any
+}
+
+func ask(ctx context.Context, conn driver.Conn, sql string) (*result, error) {
+	got, err := conn.Query(ctx, sql)
+	if err != nil {
+		return nil, err
+	}
+	defer got.Close()
+	out := &result{columns: got.Columns()}
+	for _, c := range got.ColumnTypes() {
+		out.types = append(out.types, c.DatabaseTypeName())
+	}
+	for got.Next() {
+		row := make([]any, len(out.columns))
+		for i, c := range got.ColumnTypes() {
+			row[i] = newOf(c)
+		}
+		if err := got.Scan(row...); err != nil {
+			return nil, err
+		}
+		out.rows = append(out.rows, row)
+	}
+	return out, got.Err()
+}
+
+var numeric = regexp.MustCompile(`^(Nullable\()?(U?Int\d+|Float\d+)\)?$`)
+var moment = regexp.MustCompile(`^(DateTime|DateTime64\()`)
+var plain = regexp.MustCompile(`^(LowCardinality\()?(Nullable\()?(String|U?Int\d+|Float\d+|Bool|DateTime(64)?\(.*\)|DateTime)\)*$`)
+
+func TestEveryQueryOfEveryBoard(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	conn := store(t, 6, 3000, 2, now)
+	for _, b := range boards(t) {
+		g := grafana{from: now.Add(-24 * time.Hour), to: now, step: 10 * time.Minute, vars: map[string][]string{
+			"cluster": nil, "domain": {"uuid-2"}, "size": {"64"}, "job": {"1001500"},
+		}}
+		for _, q := range statements(t, b) {
+			t.Run(q.name, func(t *testing.T) {
+				for _, clusters := range [][]string{nil, {"alpha", "it's"}} {
+					g.vars["cluster"] = clusters
+					sql, err := g.expand(q.sql)
+					if err != nil {
+						t.Fatalf("%v in\n%s", err, q.sql)
+					}
+					got, err := ask(t.Context(), conn, sql)
+					if err != nil {
+						t.Fatalf("%v in\n%s", err, sql)
+					}
+					check(t, q, got)
+				}
+			})
+		}
+	}
+}
+
+// check holds a result against what Grafana does with it.
+func check(t *testing.T, q asked, got *result) {
+	t.Helper()
+	if len(got.rows) == 0 {
+		t.Error("no row came back")
+	}
+	switch q.kind {
+	case "variable":
+		if len(got.columns) > 2 || len(got.columns) == 2 && got.columns[1] != "__value" {
+			t.Errorf("columns %v; a variable wants its text, and its value under the name __value", got.columns)
+		}
+	case "annotation":
+		for i, want := range []string{"time", "title", "text", "tags"} {
+			if i >= len(got.columns) || got.columns[i] != want {
+				t.Fatalf("columns are %v", got.columns)
+			}
+		}
+		if !moment.MatchString(got.types[0]) {
+			t.Errorf("time is a %s", got.types[0])
+		}
+	case "timeseries":
+		if got.columns[0] != "time" || !moment.MatchString(got.types[0]) {
+			t.Errorf("the first column is %s, a %s; a time series begins with its time", got.columns[0], got.types[0])
+		}
+		numbers := 0
+		for i := range got.columns[1:] {
+			if numeric.MatchString(got.types[i+1]) {
+				numbers++
+			} else if !strings.Contains(got.types[i+1], "String") || strings.Contains(got.types[i+1], "Nullable") {
+				t.Errorf("%s is a %s, neither a number nor a label", got.columns[i+1], got.types[i+1])
+			}
+		}
+		if numbers == 0 {
+			t.Errorf("no column is a number: %v", got.types)
+		}
+		var last time.Time
+		for _, row := range got.rows {
+			at := *row[0].(*time.Time)
+			if at.Before(last) {
+				t.Fatalf("%s comes after %s: a time series is in order of time", at, last)
+			}
+			last = at
+		}
+	case "table":
+		for i, kind := range got.types {
+			if !plain.MatchString(kind) {
+				t.Errorf("%s is a %s, which no cell can show", got.columns[i], kind)
+			}
+		}
+	default:
+		t.Errorf("query type %q", q.kind)
+	}
+	if q.panel == nil {
+		return
+	}
+	if q.panel.FieldConfig.Defaults.NoValue == "" || q.panel.Description == "" {
+		t.Error("the panel does not say how it shows what is unknown, or what it is about")
+	}
+	if x := q.panel.Options.XField; x != "" && !slices.Contains(got.columns, x) {
+		t.Errorf("the bars stand over %s, which is no column", x)
+	}
+	if q.panel.Type == "stat" && len(got.rows) != 1 {
+		t.Errorf("%d rows for numbers that show one", len(got.rows))
+	}
+	for _, o := range q.panel.FieldConfig.Overrides {
+		if name, ok := o.Matcher.Options.(string); ok && !slices.Contains(got.columns, name) {
+			t.Errorf("an override is for %s, which is no column of %v", name, got.columns)
+		}
+	}
+}
+
+// TestUnknownIsShownAsUnknown asks boards about a job and nodes of which something is not known.
+func TestUnknownIsShownAsUnknown(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	conn := store(t, 6, 3000, 2, now)
+	g := grafana{from: now.Add(-24 * time.Hour), to: now, step: 10 * time.Minute, vars: map[string][]string{
+		"cluster": {"beta"}, "job": {"1"}, "domain": {"block1"}, "size": {"16"},
+	}}
+	cells := func(board, title string) []map[string]any {
+		t.Helper()
+		for _, b := range boards(t) {
+			for _, q := range statements(t, b) {
+				if q.name != board+"/"+title {
+					continue
+				}
+				sql, err := g.expand(q.sql)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := ask(t.Context(), conn, sql)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var out []map[string]any
+				for _, row := range got.rows {
+					cell := map[string]any{}
+					for i, name := range got.columns {
+						cell[name] = value(row[i])
+					}
+					out = append(out, cell)
+				}
+				return out
+			}
+		}
+		t.Fatalf("no panel %s/%s", board, title)
+		return nil
+	}
+	for _, test := range []struct {
+		board, title string
+		want         map[string]any
+	}{
+		{"spillway-job", "Asked and given", map[string]any{"outcome": "unknown", "gpus": nil, "domains": nil, "would_do": nil, "balance": nil, "cause": "", "held_to": nil}},
+		{"spillway-job", "Shape of the newest placement", map[string]any{"rack": "block1", "gpus": nil}},
+		{"spillway-domain", "Nodes", map[string]any{"gpus": nil, "usable": nil, "schedulable": "unknown"}},
+		{"spillway-domain", "Who holds it", map[string]any{"gpus_here": nil, "gpus": nil, "outcome": "unknown"}},
+		// The row that was withdrawn does not count: all are free.
+		{"spillway-domain", "Now", map[string]any{"free": int64(32), "held": int64(0)}},
+		{"spillway-topology", "Age of sources", map[string]any{"last_good": nil, "age": nil}},
+		{"spillway-topology", "Nodes of unknown domain", map[string]any{"node": "b0", "reason": "no_source"}},
+		{"spillway-spills", "Started in this time", map[string]any{"placements": int64(1), "unknown": int64(1), "spill_share": nil}},
+	} {
+		t.Run(test.board+" "+test.title, func(t *testing.T) {
+			rows := cells(test.board, test.title)
+			if len(rows) == 0 {
+				t.Fatal("no row")
+			}
+			for column, want := range test.want {
+				if got, ok := rows[0][column]; !ok || fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("%s is %v, want %v", column, got, want)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkBoards runs every query of every board over 30 days of 10,008 GPUs, the widest and slowest range a person
+// chooses, and fails when one takes more than 200 ms at its best of five.
+func BenchmarkBoards(b *testing.B) {
+	if testing.Short() {
+		b.Skip("a fleet of 10,008 GPUs and 30 days takes a while to fill")
+	}
+	now := time.Now().Truncate(time.Second)
+	conn := store(b, 139, 200_000, 30, now)
+	for _, board := range boards(b) {
+		g := grafana{from: now.AddDate(0, 0, -30), to: now, step: time.Hour, vars: map[string][]string{
+			"cluster": {"alpha"}, "domain": {"uuid-2"}, "size": {"64"}, "job": {"1199990"},
+		}}
+		for _, q := range statements(b, board) {
+			b.Run(q.name, func(b *testing.B) {
+				sql, err := g.expand(q.sql)
+				if err != nil {
+					b.Fatal(err)
+				}
+				best := time.Hour
+				for b.Loop() {
+					for range 5 {
+						begin := time.Now()
+						if _, err := ask(clickhouse.Context(context.Background()), conn, sql); err != nil {
+							b.Fatal(err)
+						}
+						best = min(best, time.Since(begin))
+					}
+				}
+				b.ReportMetric(float64(best.Microseconds())/1000, "best-ms")
+				if best > 200*time.Millisecond {
+					b.Errorf("takes %s at its best of five, more than 200ms", best)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"strconv"
+
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+)
+
+// series turns rows that are written when something changes into totals over all domains at every interval: the last word
+// of each domain in an interval, the change from the one before, and the running sum of the changes. What was so before
+// the time range counts as its first interval. columns are expressions over a row, each with a name.
+func series(columns ...string) string {
+	exprs, inner, delta, sums := "", "", "", ""
+	for i := 0; i < len(columns); i += 2 {
+		name := columns[i+1]
+		if i > 0 {
+			exprs += ", "
+		}
+		exprs += "toInt64(" + columns[i] + ")"
+		inner += ",\n           tupleElement(last, " + strconv.Itoa(1+i/2) + ") AS v_" + name
+		delta += ",\n           v_" + name + " - lagInFrame(v_" + name + ", 1, 0) OVER w AS d_" + name
+		sums += ",\n       sum(sum(d_" + name + ")) OVER (ORDER BY time) AS " + name
+	}
+	return `
+SELECT time` + sums + `
+FROM
+(
+    SELECT time` + delta + `
+    FROM
+    (
+        SELECT cluster, domain, time` + inner + `
+        FROM
+        (
+            SELECT cluster, domain, greatest($__timeInterval(minute), toStartOfInterval(toDateTime($__fromTime), INTERVAL $__interval_s second)) AS time,
+                   argMax(tuple(` + exprs + `), (minute, version)) AS last
+            FROM domain_capacity
+            WHERE @clusters AND domain != '' AND is_deleted = 0 AND $__timeTo(minute)
+            GROUP BY cluster, domain, time
+        )
+    )
+    WINDOW w AS (PARTITION BY cluster, domain ORDER BY time ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+)
+GROUP BY time ORDER BY time`
+}
+
+// slots is how many slots of a size a row counts; a size above one node's GPUs that was not counted follows from the
+// wholly free nodes.
+func slots(size string) string {
+	return "if(has(slot_sizes, " + size + "), slots[indexOf(slot_sizes, " + size + ")], intDiv(nodes_free * intDiv(gpus, greatest(nodes, 1)), " + size + "))"
+}
+
+// capacity is for who plans: fragmentation over time, its owners, and what the racks have left.
+func capacity() *dashboard.DashboardBuilder {
+	return board("spillway-capacity", "Spillway / Fragmentation and capacity", "How large a job could start, when, and what keeps larger ones out.").
+		Annotation(nodeEvents()).Annotation(domainChanges()).
+		WithVariable(variable("size", "Slot size", "SELECT DISTINCT toString(arrayJoin(slot_sizes)) AS size FROM domain_capacity WHERE minute >= $__fromTime ORDER BY toUInt32(size) DESC").
+			Current(dashboard.VariableOption{Text: text("64"), Value: text("64")})).
+		WithPanel(numbers("Now", "Largest job: GPUs free in one domain. Stranded: free, but in no slot of the size chosen.", `
+SELECT sum(gpus_free) AS free, max(gpus_free) AS largest_in_one_domain, sum(`+slots("${size:raw}")+`) AS free_slots,
+       sum(gpus_free) - least(sum(gpus_free), sum(`+slots("${size:raw}")+`) * ${size:raw}) AS stranded,
+       if(sum(gpus_free) = 0, NULL, 1 - least(1, sum(`+slots("${size:raw}")+`) * ${size:raw} / sum(gpus_free))) AS fragmentation
+FROM @capacity_now`).OverrideByName("fragmentation", unit("percentunit"))).
+		WithPanel(lines("Free slots by size", "Slots that are free in one domain, over all domains; above one node's GPUs only wholly free nodes count.", "short",
+			series(slots("8"), "slots_of_8", slots("16"), "slots_of_16", slots("32"), "slots_of_32", slots("64"), "slots_of_64", slots("72"), "slots_of_72"))).
+		WithPanel(lines("GPUs", "Held by real jobs, by probes, free, and not usable.", "short",
+			series("gpus_held", "held", "gpus_probe", "probe", "gpus_free - least(gpus_free, gpus_probe)", "free", "gpus - least(gpus, gpus_usable)", "unusable")).Stacking(stacked())).
+		WithPanel(bars("The cliff: how much of what is free a job of each size can use", "Share of the free GPUs that lie in slots of the size. Where it falls, jobs begin to spill or wait.", "percentunit", "size", `
+SELECT toString(size) AS size, if(free = 0, NULL, least(1, n * toUInt32(size) / free)) AS usable_share
+FROM
+(
+    SELECT arrayJoin(arrayZip(['1', '4', '8', '16', '32', '36', '64', '72'],
+               [sum(`+slots("1")+`), sum(`+slots("4")+`), sum(`+slots("8")+`), sum(`+slots("16")+`), sum(`+slots("32")+`), sum(`+slots("36")+`), sum(`+slots("64")+`), sum(`+slots("72")+`)])) AS pair,
+           pair.1 AS size, pair.2 AS n, sum(gpus_free) AS free
+    FROM @capacity_now
+)`)).
+		WithPanel(lines("Racks by class", "Domains by usable nodes. A domain of 18 nodes with 16 or 17 is an NVL64.", "short",
+			series("nodes > 0 AND nodes_usable = nodes", "full", "nodes_usable >= 16 AND nodes_usable < nodes", "usable_16_or_17", "nodes_usable < 16 AND nodes_usable < nodes", "below_16")).Stacking(stacked())).
+		WithPanel(rows("Who strands GPUs", "Free GPUs in domains without a slot of the size chosen, shared out to those who hold the rest of such a domain by what they hold.", `
+WITH h AS (SELECT * FROM @held),
+     broken AS (SELECT cluster, domain, gpus_free FROM @capacity_now WHERE gpus_free > 0 AND `+slots("${size:raw}")+` = 0),
+     parts AS
+     (
+         SELECT h.cluster AS cluster, h.job_id AS job_id, h.attempt AS attempt, pair.1 AS domain, ifNull(pair.2, 0) AS gpus
+         FROM h ARRAY JOIN arrayZip(domains, domain_gpus) AS pair
+         WHERE (h.cluster, pair.1) IN (SELECT cluster, domain FROM broken)
+     ),
+     totals AS (SELECT cluster, domain, sum(gpus) AS gpus FROM parts GROUP BY cluster, domain)
+SELECT p.cluster AS cluster, r.account AS account, r.queue AS queue, uniqExact(p.job_id) AS jobs, sum(p.gpus) AS gpus_held,
+       round(sum(if(t.gpus = 0, 0, b.gpus_free * p.gpus / t.gpus)), 1) AS stranded_gpus, uniqExact(p.domain) AS domains
+FROM parts AS p
+INNER JOIN totals AS t ON t.cluster = p.cluster AND t.domain = p.domain
+INNER JOIN broken AS b ON b.cluster = p.cluster AND b.domain = p.domain
+INNER JOIN @runs AS r ON r.cluster = p.cluster AND r.job_id = p.job_id AND r.attempt = p.attempt
+GROUP BY cluster, account, queue ORDER BY stranded_gpus DESC LIMIT 100`).Span(12)).
+		WithPanel(rows("Domains by what is free", "Most stranded GPUs first: ending or moving what is left in one opens a slot.", `
+SELECT c.cluster AS cluster, if(l.label = '', c.domain, l.label) AS rack, c.domain AS domain, c.gpus_free AS free, `+slots("${size:raw}")+` AS free_slots,
+       c.gpus_free - least(c.gpus_free, free_slots * ${size:raw}) AS stranded, c.nodes_free AS nodes_free, concat(toString(c.nodes_usable), '/', toString(c.nodes)) AS nodes_usable,
+       c.gpus_basis AS counted
+FROM @capacity_now AS c LEFT JOIN @labels AS l ON l.cluster = c.cluster AND l.domain = c.domain
+ORDER BY stranded DESC, free DESC LIMIT 500`).Span(12).OverrideByName("rack", link("This domain", toDomain)))
+}

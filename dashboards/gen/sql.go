@@ -1,0 +1,88 @@
+package main
+
+// clusters narrows to the clusters chosen.
+const clusters = "$__conditionalAll(cluster IN (${cluster:singlequote}), $cluster)"
+
+// capacityNow is the newest word on every domain. A minute whose newest version withdraws it does not count.
+const capacityNow = `(
+    SELECT cluster, domain, tupleElement(newest, 1) AS nodes, tupleElement(newest, 2) AS nodes_usable, tupleElement(newest, 3) AS nodes_free,
+           tupleElement(newest, 4) AS gpus, tupleElement(newest, 5) AS gpus_usable, tupleElement(newest, 6) AS gpus_held,
+           tupleElement(newest, 7) AS gpus_probe, tupleElement(newest, 8) AS gpus_free, tupleElement(newest, 9) AS slot_sizes,
+           tupleElement(newest, 10) AS slots, tupleElement(newest, 11) AS gpus_basis
+    FROM
+    (
+        SELECT cluster, domain, argMax((nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free, slot_sizes, slots, gpus_basis), (minute, version)) AS newest
+        FROM domain_capacity
+        WHERE @clusters AND domain != '' AND is_deleted = 0
+          AND (cluster, domain, minute) IN
+          (
+              SELECT cluster, domain, max(minute)
+              FROM domain_capacity
+              WHERE @clusters AND is_deleted = 0 AND (cluster, domain, minute) NOT IN
+              (
+                  SELECT cluster, domain, minute
+                  FROM domain_capacity
+                  WHERE (cluster, domain, minute) IN (SELECT cluster, domain, minute FROM domain_capacity WHERE is_deleted = 1)
+                  GROUP BY cluster, domain, minute
+                  HAVING argMax(is_deleted, version) = 1
+              )
+              GROUP BY cluster, domain
+          )
+        GROUP BY cluster, domain
+    )
+    WHERE nodes > 0
+)`
+
+// labels are what people call each domain: the rack, or else the block, that most of its nodes are in.
+const labels = `(
+    SELECT cluster, domain, topK(1)(if(levels['rack'] != '', levels['rack'], levels['block']))[1] AS label
+    FROM (SELECT cluster, node, valid_to, domain, levels, is_deleted FROM membership WHERE @clusters ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
+    WHERE is_deleted = 0 AND domain != '' AND valid_to >= '2200-01-01'
+    GROUP BY cluster, domain
+)`
+
+// held are the placements that hold GPUs at the end of the time range.
+const held = `(
+    SELECT *
+    FROM
+    (
+        SELECT cluster, job_id, attempt, seq, valid_from, valid_to, outcome, outcome_reason, gpus, domains_used, domains_min, excess_domains,
+               domains, domain_gpus, intent, intent_met, cause, version, is_deleted
+        FROM verdicts
+        WHERE @clusters AND (cluster, job_id, attempt, seq) IN
+        (
+            SELECT cluster, job_id, attempt, seq FROM verdicts WHERE @clusters AND valid_from <= $__toTime AND valid_to > $__toTime
+        )
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt, seq
+    )
+    WHERE is_deleted = 0 AND valid_from <= $__toTime AND valid_to > $__toTime
+)`
+
+// verdicts are the newest words on all placements that began in the time range, in few columns.
+const verdicts = `(
+    SELECT *
+    FROM
+    (
+        SELECT cluster, job_id, attempt, seq, valid_from, valid_to, outcome, gpus, excess_domains, cause, is_deleted
+        FROM verdicts
+        WHERE @clusters AND $__timeFilter(valid_from)
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt, seq
+    )
+    WHERE is_deleted = 0
+)`
+
+// runs are the attempts of the placements in a table h.
+const runs = `(
+    SELECT *
+    FROM
+    (
+        SELECT cluster, job_id, attempt, number, name, user, account, queue, service_class, state, probe, expected_end, is_deleted
+        FROM attempts
+        WHERE (cluster, job_id, attempt) IN (SELECT cluster, job_id, attempt FROM h)
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt
+    )
+    WHERE is_deleted = 0
+)`

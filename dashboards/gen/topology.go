@@ -1,0 +1,47 @@
+package main
+
+import (
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+)
+
+func text(s string) dashboard.StringOrArrayOfString {
+	return dashboard.StringOrArrayOfString{String: cog.ToPtr(s)}
+}
+
+// topology is about the facts that verdicts stand on.
+func topology() *dashboard.DashboardBuilder {
+	return board("spillway-topology", "Spillway / Topology health", "Whether the topology that verdicts stand on is known, fresh and free of contradiction.").
+		Annotation(domainChanges()).
+		WithPanel(numbers("Coverage", "Nodes whose NVLink domain is known at the end of the time range.", `
+SELECT count() AS nodes, countIf(domain != '') AS known, count() - known AS unknown, if(count() = 0, NULL, known / count()) AS coverage,
+       uniqExactIf((cluster, domain), domain != '') AS domains
+FROM (SELECT cluster, node, domain, valid_to, is_deleted FROM membership WHERE @clusters AND valid_from <= $__toTime ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
+WHERE is_deleted = 0 AND valid_to > $__toTime`).OverrideByName("coverage", unit("percentunit"))).
+		WithPanel(rows("By source", "Which source decided, and why a domain is unknown: no_source, in_progress, unhealthy, conflict.", `
+SELECT cluster, if(source = '', 'none', source) AS source, if(reason = '', 'known', reason) AS state, count() AS nodes, max(valid_from) AS changed
+FROM (SELECT cluster, node, source, reason, valid_from, valid_to, is_deleted FROM membership WHERE @clusters AND valid_from <= $__toTime ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
+WHERE is_deleted = 0 AND valid_to > $__toTime
+GROUP BY cluster, source, state ORDER BY cluster, nodes DESC`).Span(12)).
+		WithPanel(rows("Age of sources", "When each collector last read its source in full; empty = never.", `
+SELECT cluster, source, argMax(good_at, observed_at) AS last_good, if(last_good IS NULL, NULL, dateDiff('second', last_good, $__toTime)) AS age,
+       argMax(problem, observed_at) AS problem, max(observed_at) AS reported
+FROM source_events WHERE @clusters AND observed_at <= $__toTime AND observed_at >= $__toTime - INTERVAL 1 DAY
+GROUP BY cluster, source ORDER BY cluster, source`).Span(12).
+			OverrideByName("age", append(coloured("#009E73", 120, "#E69F00", 600, "#D55E00"), unit("s")...))).
+		WithPanel(rows("Conflicts", "Nodes on whose domain two sources disagree. The first one decides.", `
+SELECT cluster, node, source_a AS decides, domain_a AS its_domain, source_b AS disagrees, domain_b AS other_domain, detail, valid_from AS since
+FROM (SELECT * FROM topology_conflicts WHERE @clusters AND valid_from <= $__toTime ORDER BY version DESC LIMIT 1 BY cluster, node, source_a, source_b, valid_from)
+WHERE is_deleted = 0 AND valid_to > $__toTime ORDER BY cluster, node LIMIT 1000`).Span(12)).
+		WithPanel(rows("Nodes of unknown domain", "Jobs on them have the verdict unknown.", `
+SELECT cluster, node, reason, valid_from AS since
+FROM (SELECT * FROM membership WHERE @clusters AND valid_from <= $__toTime ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
+WHERE is_deleted = 0 AND valid_to > $__toTime AND domain = '' ORDER BY since DESC LIMIT 1000`).Span(12)).
+		WithPanel(lines("Changes of membership", "Nodes that entered a domain or lost it.", "short", `
+SELECT $__timeInterval(valid_from) AS time, if(domain = '', 'became unknown', 'became known') AS what, count() AS nodes
+FROM (SELECT cluster, node, valid_from, domain, is_deleted FROM membership WHERE @clusters AND $__timeFilter(valid_from) ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
+WHERE is_deleted = 0 GROUP BY time, what ORDER BY time`)).
+		WithPanel(lines("Placements without a verdict", "Those whose domains or capacity were not known when they began.", "short", `
+SELECT $__timeInterval(valid_from) AS time, countIf(outcome = 'unknown') AS unknown, count() AS all
+FROM @verdicts GROUP BY time ORDER BY time`))
+}
