@@ -244,7 +244,11 @@ func TestPage(t *testing.T) {
 			b.shows(".verdict .next", strings.TrimSpace(strings.TrimPrefix(*why.Advice, command)))
 		}
 		b.shows(".rack-row", rack.Name())
-		b.shows("main", "No traffic is known")
+		if v := a.Verdict; v.Traffic == nil {
+			b.shows("main", "No traffic is known")
+		} else {
+			b.shows("main", "NVLink, a GPU")
+		}
 	})
 	t.Run("keys alone lead from view to view and to a rack", func(t *testing.T) {
 		b := b.in(t)

@@ -252,7 +252,7 @@ func (r *Report) basis(links Links) []string {
 	}
 	if r.Total.LostMost != nil {
 		out = append(out, fmt.Sprintf("Lost: from measured scale-out traffic. At least nothing, if it was all hidden behind computing; at most the time the bytes "+
-			"took at %s GB/s a GPU less what NVLink would have needed at %s GB/s. It is a mean over each run, so bursts may cost more.",
+			"took at %s GB/s a GPU less what NVLink would have needed at %s GB/s. The mean rate that was measured is taken for the whole run, so bursts may have cost more.",
 			number(links.ScaleOutGBs), number(links.DomainGBs)))
 	}
 	if r.Total.Spilled > 0 && (r.Total.LostMost == nil || r.Total.UnmeasuredGPUHours > 0) {
@@ -264,8 +264,8 @@ func (r *Report) basis(links Links) []string {
 	if r.Total.Unsized > 0 {
 		out = append(out, fmt.Sprintf("The GPUs of %s are not known: they are counted as placements and in no GPU-hours.", plural(int(r.Total.Unsized), "placement")))
 	}
-	return append(out, fmt.Sprintf("Stranded: free GPUs in no slot of %d inside one domain, looked at every %s. Accounts share it by the GPUs they held in the same domain. "+
-		"It says what could not be used by such a job, not that one waited.", r.Stranded.SlotGPUs, time.Duration(r.Stranded.StepSeconds)*time.Second))
+	return append(out, fmt.Sprintf("Stranded: free GPUs in no slot of %d inside one domain, looked at every %d minutes. Accounts share it by the GPUs they held in the same domain. "+
+		"It says what could not be used by such a job, not that one waited.", r.Stranded.SlotGPUs, r.Stranded.StepSeconds/60))
 }
 
 // What each cause asks for.

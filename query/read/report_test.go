@@ -14,6 +14,9 @@ func near(a, b float64) bool { return math.Abs(a-b) < 0.02 }
 func TestReportCountsWhatWasExposedAndSaysWhatItDoesNotKnow(t *testing.T) {
 	r := seeded(t)
 	ctx := context.Background()
+	if err := r.conn.Exec(ctx, "TRUNCATE TABLE traffic_evidence"); err != nil {
+		t.Fatal(err)
+	}
 	got, err := r.Report(ctx, "", noon.Add(-2*time.Hour), noon, 64, DefaultLinks())
 	if err != nil {
 		t.Fatal(err)
@@ -73,15 +76,27 @@ func TestReportBoundsTheLossWhereTrafficWasMeasured(t *testing.T) {
 	ctx := context.Background()
 	// 50 GB/s both directions = 25 GB/s one way: half of the scale-out link's time, less the eighteenth NVLink would take.
 	if err := r.conn.Exec(ctx, `INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, evidence, scale_out_bytes_per_second, version)
-		VALUES ('alpha', '7', 'r0', 0, 'confirmed', 50e9, 1)`); err != nil {
+		VALUES ('alpha', '7', 'r0', 0, 'confirmed', 50e9, 1000)`); err != nil {
 		t.Fatal(err)
 	}
-	got, err := r.Report(ctx, "alpha", noon.Add(-2*time.Hour), noon, 64, DefaultLinks())
-	if err != nil {
+	measured := func() ReportUse {
+		t.Helper()
+		got, err := r.Report(ctx, "alpha", noon.Add(-2*time.Hour), noon, 64, DefaultLinks())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Total
+	}
+	if got := measured(); got.LostMost == nil || *got.LostLeast != 0 || !near(*got.LostMost, 64*0.5*(1-1./18)) || got.UnmeasuredGPUHours != 0 {
+		t.Errorf("got %+v", got)
+	}
+	// Measured for too short a time to say anything is not measured.
+	if err := r.conn.Exec(ctx, `INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, evidence, reason, scale_out_bytes_per_second, version)
+		VALUES ('alpha', '7', 'r0', 0, 'unknown', 'too_short', 50e9, 1001)`); err != nil {
 		t.Fatal(err)
 	}
-	if got.Total.LostMost == nil || *got.Total.LostLeast != 0 || !near(*got.Total.LostMost, 64*0.5*(1-1./18)) || got.Total.UnmeasuredGPUHours != 0 {
-		t.Errorf("got %+v", got.Total)
+	if got := measured(); got.LostMost != nil || !near(got.UnmeasuredGPUHours, 64) {
+		t.Errorf("too short: got %+v", got)
 	}
 }
 

@@ -2,6 +2,7 @@
 import { box, copyable, h, put, table } from "./dom.js";
 import { Refusal, get } from "./api.js";
 import { rackPicture } from "./rackpicture.js";
+import { trafficCard } from "./traffic.js";
 import { badge, clock, domainHref, figure, outcomeOf, plural, shardName, span, unknown, when, withCode } from "./words.js";
 
 export function open(root, route, shell) {
@@ -71,7 +72,7 @@ export function open(root, route, shell) {
             h("section", { class: "panel" }, h("h2", null, "Asked for and got"), asked(a, v))),
           a.placements.length > 0 ? h("section", { class: "panel" }, h("h2", null, "Placements and nodes"), placements(a, job)) : null),
         h("div", null,
-          h("section", { class: "panel" }, h("h2", null, "Traffic"), trafficCard(traffic)),
+          h("section", { class: "panel" }, h("h2", null, "Traffic"), trafficCard(v?.traffic ?? null, traffic)),
           h("section", { class: "panel" }, h("h2", null, "Timeline"), timeline(a)),
           h("section", { class: "panel" }, h("h2", null, "Who"), h("dl", { class: "facts" },
             row("User", a.user), row("Account", a.account), row("Queue", a.queue), row("QOS", a.qos), row("Class", a.service_class),
@@ -100,16 +101,6 @@ export function open(root, route, shell) {
       h("tr", null, h("th", { scope: "row" }, "Topology"), h("td", null, v ? { none: "nothing asked", unknown: unknown() }[v.intent] ?? v.intent : unknown()),
         h("td", null, !v || v.intent === "none" ? "nothing to meet" : met === null ? h("span", { class: "unknown" }, "cannot say") : met ? "✓ met" : "✗ not met")),
       h("tr", null, h("th", { scope: "row" }, "Smallest part"), h("td", { class: "muted" }, "not asked"), h("td", null, v ? [figure(v.smallest_shard), " GPUs", v.balance === null ? "" : `, balance ${v.balance.toFixed(2)}`] : unknown()))));
-  }
-
-  function trafficCard(traffic) {
-    if (!traffic) return box("unknown", "No traffic is known for it.", "No NVLink or network counters of its nodes were collected while it ran, so what the spill cost cannot be measured.");
-    return trafficFacts(traffic);
-  }
-
-  function trafficFacts(traffic) {
-    const shown = Object.entries(traffic).filter(([k, x]) => !["cluster", "job_id", "attempt", "freshness", "$schema"].includes(k) && (x === null || typeof x !== "object"));
-    return h("dl", { class: "facts" }, shown.map(([k, x]) => [h("dt", null, k.replaceAll("_", " ")), h("dd", null, x === null ? unknown() : typeof x === "number" ? Number(x.toPrecision(4)).toLocaleString("en") : String(x))]));
   }
 
   function timeline(a) {

@@ -43,13 +43,13 @@ measured AS
            * (1 - {scale_out_gb_s:Float64} / {domain_gb_s:Float64}) AS most_lost
     FROM
     (
-        SELECT cluster, job_id, attempt, seq, scale_out_bytes_per_second, is_deleted
+        SELECT cluster, job_id, attempt, seq, scale_out_bytes_per_second, evidence, is_deleted
         FROM traffic_evidence
         WHERE (cluster, job_id, attempt, seq) IN (SELECT cluster, job_id, attempt, seq FROM newest WHERE outcome = 'spill')
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq
     )
-    WHERE is_deleted = 0 AND scale_out_bytes_per_second IS NOT NULL
+    WHERE is_deleted = 0 AND evidence != 'unknown' AND scale_out_bytes_per_second IS NOT NULL
 )
 SELECT v.cluster AS cluster, r.account AS account, toString(v.outcome) AS outcome, v.cause AS cause, count() AS placements,
        countIf(v.gpus IS NULL) AS unsized, ifNull(sum(v.gpus * v.hours), 0) AS gpu_hours,
