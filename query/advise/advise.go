@@ -10,8 +10,12 @@ import (
 
 // Advise answers a request from a snapshot, as seen at the time now. An error is a *Refusal.
 func (c *Config) Advise(s *Snapshot, r *Request, now time.Time) (*Response, error) {
+	return c.AdviseAged(s, r, now, now.Sub(time.Unix(s.At, 0)))
+}
+
+// AdviseAged is Advise for a snapshot that is known to be of that age: one that has not changed is not old.
+func (c *Config) AdviseAged(s *Snapshot, r *Request, now time.Time, age time.Duration) (*Response, error) {
 	q := question{c: c, s: s, r: r, now: now.Unix()}
-	age := now.Sub(time.Unix(s.At, 0))
 	stale := age > c.StaleAfter
 	if stale && !r.AllowStale {
 		return nil, &Refusal{Code: StaleSnapshot, Detail: fmt.Sprintf("the newest state is %d s old", int64(age.Seconds())),

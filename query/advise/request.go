@@ -12,6 +12,11 @@ type Request struct {
 	RequestID   string `json:"request_id,omitempty"`
 	Tenant      string `json:"tenant,omitempty"`
 	Cluster     string `json:"cluster,omitempty"`
+	// Job, User and Name say whose job it is, where the caller knows: earlier runs of the same user and name tell how
+	// long it takes and how much it talks, and the answer is graded by what becomes of it.
+	Job         string `json:"job,omitempty"`
+	User        string `json:"user,omitempty"`
+	Name        string `json:"name,omitempty"`
 	GPUs        int    `json:"gpus"`
 	GPUsPerNode int    `json:"gpus_per_node,omitempty"`
 	GPUModel    string `json:"gpu_model,omitempty"`

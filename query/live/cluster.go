@@ -23,6 +23,7 @@ type cluster struct {
 	capacity map[string]map[string]capacity // by node and source
 	runs     map[string]*run                // by job and component
 	history  map[[2]string]history          // by user and name
+	traffic  map[[2]string]float64          // by user and name: GB/s of a GPU in one direction, in one domain
 	told     map[place]uint64               // hash of what a source last said
 	reports  map[string]*event.Source       // by collector
 	speakers map[string]bool                // collectors that tell of jobs
@@ -34,7 +35,7 @@ type place struct{ node, source, topology string }
 
 func newCluster(name string) *cluster {
 	return &cluster{
-		name: name, capacity: map[string]map[string]capacity{}, runs: map[string]*run{}, history: map[[2]string]history{},
+		name: name, capacity: map[string]map[string]capacity{}, runs: map[string]*run{}, history: map[[2]string]history{}, traffic: map[[2]string]float64{},
 		told: map[place]uint64{}, reports: map[string]*event.Source{}, speakers: map[string]bool{},
 	}
 }

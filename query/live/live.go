@@ -204,6 +204,24 @@ func (v *View) Age(now time.Time) (age time.Duration, known bool) {
 	return max(0, now.Sub(v.session.caughtUp()), now.Sub(v.due)), true
 }
 
+// Usual is how long runs of this user and name took, in seconds (their median), and how much NVLink traffic a GPU of
+// theirs had in one direction while in one domain, in GB/s; 0 where too little is known.
+func (v *View) Usual(user, name string) (seconds int64, gbps float64) {
+	if user == "" || name == "" {
+		return 0, 0
+	}
+	v.session.mu.Lock()
+	defer v.session.mu.Unlock()
+	c := v.session.clusters[v.Cluster]
+	if h := c.history[[2]string{user, name}]; len(h) >= enoughRuns {
+		seconds = int64(h[len(h)/2])
+	}
+	return seconds, c.traffic[[2]string{user, name}]
+}
+
+// AsOf is the time to which the picture is complete.
+func (v *View) AsOf() time.Time { return v.session.caughtUp() }
+
 // The errors of Cluster.
 var (
 	ErrNotReady  = errors.New("the advisor has not read its picture yet")

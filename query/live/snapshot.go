@@ -68,7 +68,7 @@ func (s *session) load(ctx context.Context) (map[offsetKey]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context, driver.Conn, time.Time) error{s.loadNodes, s.loadTopology, s.loadHistory, s.loadHolds} {
+	for _, step := range []func(context.Context, driver.Conn, time.Time) error{s.loadNodes, s.loadTopology, s.loadHistory, s.loadTraffic, s.loadHolds} {
 		if err := step(ctx, conn, now); err != nil {
 			return nil, err
 		}
@@ -233,6 +233,20 @@ func (s *session) loadHistory(ctx context.Context, conn driver.Conn, now time.Ti
 	rows, err := ask[row](ctx, conn, "history", at("since", now.Add(-s.feed.cfg.History)))
 	for _, r := range rows {
 		s.cluster(r.Cluster).history[[2]string{r.User, r.Name}] = r.Durations
+	}
+	return err
+}
+
+func (s *session) loadTraffic(ctx context.Context, conn driver.Conn, now time.Time) error {
+	type row struct {
+		Cluster string  `ch:"cluster"`
+		User    string  `ch:"user"`
+		Name    string  `ch:"name"`
+		GBps    float64 `ch:"gbps"`
+	}
+	rows, err := ask[row](ctx, conn, "traffic", at("since", now.Add(-s.feed.cfg.History)))
+	for _, r := range rows {
+		s.cluster(r.Cluster).traffic[[2]string{r.User, r.Name}] = r.GBps
 	}
 	return err
 }

@@ -1,0 +1,129 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/schemas/clickhouse"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+
+func ptr[T any](v T) *T { return &v }
+
+// TestAnswersAreGradedByWhatBecameOfTheirJobs stores answers as the service does and the attempts and verdicts of their
+// jobs, and asks for the grades.
+func TestAnswersAreGradedByWhatBecameOfTheirJobs(t *testing.T) {
+	db, ctx := testenv.ClickHouse(t), t.Context()
+	if err := clickhouse.Migrate(ctx, db.Conn, clickhouse.Options{Database: db.Database}); err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	l, err := New(DefaultConfig(), Deps{Write: db.Conn, Read: db.Conn, Log: slog.New(slog.DiscardHandler), Registry: reg, Now: func() time.Time { return noon }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(job, user, name string, start, seconds int, outcome string, domains ...string) {
+		t.Helper()
+		from := noon.Add(time.Duration(start) * time.Second)
+		if err := db.Exec(ctx, fmt.Sprintf(`INSERT INTO attempts (cluster, job_id, attempt, user, name, requested_gpus, submit, start, end, state, version)
+			VALUES ('c1', '%s', 'r0', '%s', '%s', 16, '%s', '%[4]s', '%[5]s', 'completed', 1)`, job, user, name,
+			from.Format(time.DateTime), from.Add(time.Duration(seconds)*time.Second).Format(time.DateTime))); err != nil {
+			t.Fatal(err)
+		}
+		list := "["
+		for i, d := range domains {
+			if i > 0 {
+				list += ","
+			}
+			list += "'" + d + "'"
+		}
+		if err := db.Exec(ctx, fmt.Sprintf(`INSERT INTO verdicts (cluster, job_id, attempt, seq, outcome, domains, domains_used, version)
+			VALUES ('c1', '%s', 'r0', 0, '%s', %s], %d, 1)`, job, outcome, list, len(domains))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer := func(id, job, name string, domains ...string) Answer {
+		a := Answer{AskedAt: noon, Cluster: "c1", AdviceID: id, Caller: "api", JobID: job, User: "u", JobName: name, GPUs: 16,
+			Recommendation: "start rank 1", WaitS: ptr(uint32(0)), Domains: domains}
+		if len(domains) > 1 {
+			a.SlowdownLow, a.SlowdownHigh = ptr(float32(1)), ptr(float32(1.5))
+		}
+		return a
+	}
+	run("1", "u", "as advised", 10, 60, "one_domain", "a")
+	run("2", "u", "elsewhere", 10, 60, "spill", "b", "a")
+	for i := range 3 { // what a split is measured against
+		run(fmt.Sprint("w", i), "u", "split", 5, 100, "one_domain", "a")
+	}
+	run("3", "u", "split", 10, 120, "spill", "b", "a")
+	run("4", "u", "told", 300, 60, "spill", "c", "b")
+	l.Add(answer("A1", "1", "as advised", "a"))
+	l.Add(answer("A2", "", "elsewhere", "a")) // found by user, name and size
+	l.Add(answer("A3", "3", "split", "a", "b"))
+	l.Add(answer("A4", "", "", "b", "c")) // found by feedback
+	refused := answer("A5", "5", "no opinion")
+	refused.Code = "stale_snapshot"
+	l.Add(refused)
+	if !l.Tell(Feedback{ToldAt: noon, Cluster: "c1", AdviceID: "A4", JobID: "4", Slowdown: ptr(float32(2))}) {
+		t.Fatal("there was room for feedback")
+	}
+	ended, stop := context.WithCancel(ctx)
+	stop()
+	if err := l.Run(ended); err != nil { // stores what is left
+		t.Fatal(err)
+	}
+	got, err := l.Grades(ctx, "", noon.Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Grade{{Cluster: "c1", Answered: 4, Refused: 1, Started: 4, Followed: 3, Spilled: 3, FollowedSpilled: 2, OnTime: 3, Measured: 2, Inside: 1}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	l.measure(ctx)
+	if n := metric(t, reg, "spillway_advise_interval_share"); n != 0.5 {
+		t.Errorf("the metric says that a share of %g is inside, want 0.5", n)
+	}
+}
+
+// metric is the sum of a metric's series.
+func metric(t *testing.T, reg *prometheus.Registry, name string) (sum float64) {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func TestAFullQueueDropsAndCounts(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Queue = 1
+	reg := prometheus.NewRegistry()
+	l, err := New(cfg, Deps{Registry: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Add(Answer{})
+	l.Add(Answer{})
+	if n := metric(t, reg, "spillway_advise_ledger_dropped_total"); n != 1 {
+		t.Errorf("%g rows were counted as dropped, want 1", n)
+	}
+}
