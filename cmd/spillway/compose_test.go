@@ -1,0 +1,354 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/spillway-io/spillway/internal/config"
+	"github.com/spillway-io/spillway/internal/testenv"
+)
+
+const top = "../.."
+
+// images are the versions that everything under deploy, the compose file and the Dockerfile must name.
+func images(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(top + "/deploy/images.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatal(err)
+	}
+	for name, image := range out {
+		if !regexp.MustCompile(`^[a-z0-9./-]+:[\w.-]*\d[\w.-]*$`).MatchString(image) {
+			t.Errorf("%s: %q is not pinned", name, image)
+		}
+	}
+	return out
+}
+
+func composeProject(t *testing.T) *types.Project {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{top + "/docker-compose.yml"}, cli.WithProfiles([]string{"simulate"}), cli.WithResolvedPaths(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := options.LoadProject(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(project.Services) < 7 {
+		t.Fatalf("saw %d services", len(project.Services))
+	}
+	return project
+}
+
+func TestComposeFileAgreesWithWhatItStarts(t *testing.T) {
+	project, pinned := composeProject(t), images(t)
+	made := t.TempDir()
+	if out, err := exec.Command("sh", top+"/deploy/compose/secrets.sh", made).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for name, secret := range project.Secrets {
+		text, err := os.ReadFile(filepath.Join(made, filepath.Base(secret.File)))
+		if err != nil || len(text) < 32 {
+			t.Errorf("secrets.sh makes no good %s: %d characters, %v", name, len(text), err)
+		}
+		if !strings.HasSuffix(filepath.Dir(secret.File), "/deploy/compose/secrets") {
+			t.Errorf("the secret %s is in %s", name, secret.File)
+		}
+	}
+	for name, s := range project.Services {
+		t.Run(name, func(t *testing.T) {
+			if want, ok := pinned[name]; ok {
+				if s.Image != want {
+					t.Errorf("the image is %s, deploy/images.json says %s", s.Image, want)
+				}
+			} else if s.Image != "spillway:local" || s.Build == nil {
+				t.Errorf("the image %s is in no line of deploy/images.json, nor built here", s.Image)
+			}
+			for _, p := range s.Ports {
+				if p.HostIP != "127.0.0.1" {
+					t.Errorf("port %s is published on %q: loopback only", p.Published, p.HostIP)
+				}
+			}
+			if s.MemLimit == 0 {
+				t.Error("has no memory limit")
+			}
+			if name != "simulate" && s.HealthCheck == nil {
+				t.Error("has no health check")
+			}
+			for _, v := range s.Volumes {
+				if v.Type == types.VolumeTypeBind {
+					if _, err := os.Stat(v.Source); err != nil {
+						t.Errorf("mounts %s: %v", v.Source, err)
+					}
+					if !v.ReadOnly {
+						t.Errorf("may write %s", v.Source)
+					}
+				} else if _, ok := project.Volumes[v.Source]; !ok {
+					t.Errorf("uses the volume %q, which is not declared", v.Source)
+				}
+			}
+			for key, value := range s.Environment {
+				if value != nil && regexp.MustCompile(`(?i)(password|token|secret)`).MatchString(key) && !strings.HasPrefix(*value, "/run/secrets/") {
+					t.Errorf("%s=%s: secrets come as files", key, *value)
+				}
+			}
+			granted := []string{}
+			for _, secret := range s.Secrets {
+				granted = append(granted, "/run/secrets/"+secret.Source)
+			}
+			for _, path := range secretsReadBy(t, s) {
+				if !slices.Contains(granted, path) {
+					t.Errorf("reads %s and is not given it", path)
+				}
+			}
+		})
+	}
+}
+
+// secretsReadBy are the secrets that a service's environment and mounted files name.
+func secretsReadBy(t *testing.T, s types.ServiceConfig) (out []string) {
+	t.Helper()
+	var text bytes.Buffer
+	for _, value := range s.Environment {
+		if value != nil {
+			fmt.Fprintln(&text, *value)
+		}
+	}
+	for _, v := range s.Volumes {
+		if v.Type != types.VolumeTypeBind {
+			continue
+		}
+		err := filepath.WalkDir(v.Source, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(path, ".json") {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			text.Write(content)
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	return regexp.MustCompile(`/run/secrets/\w+`).FindAllString(text.String(), -1)
+}
+
+// TestAddressesOfComposeAgree holds every host:port in a configuration against the services and the ports that they
+// listen on.
+func TestAddressesOfComposeAgree(t *testing.T) {
+	project := composeProject(t)
+	listens := map[string][]string{
+		"kafka": {"9092"}, "clickhouse": {"9000"}, "spillway": {"8470"}, "prometheus": {"9090"}, "alertmanager": {"9093"},
+	}
+	for _, path := range []string{
+		"deploy/compose/spillway.yaml", "deploy/compose/simulate.yaml", "deploy/prometheus/prometheus.yml",
+		"deploy/grafana/provisioning/datasources/spillway.yml",
+	} {
+		text, err := os.ReadFile(filepath.Join(top, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\b(kafka|clickhouse|spillway|prometheus|alertmanager|grafana):(\d+)`).FindAllStringSubmatch(string(text), -1) {
+			if _, ok := project.Services[m[1]]; !ok || !slices.Contains(listens[m[1]], m[2]) {
+				t.Errorf("%s names %s, which nothing listens on", path, m[0])
+			}
+		}
+	}
+	for _, path := range []string{"spillway.yaml", "simulate.yaml"} {
+		s := defaultSettings()
+		if err := config.Load(top+"/deploy/compose/"+path, &s); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if path == "spillway.yaml" && s.API.Listen != "0.0.0.0:8470" {
+			t.Errorf("the service listens on %s", s.API.Listen)
+		}
+	}
+	grafana, err := os.ReadFile(top + "/deploy/grafana/provisioning/dashboards/spillway.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounted := false
+	for _, v := range project.Services["grafana"].Volumes {
+		if filepath.Base(v.Source) == "dashboards" {
+			mounted = true
+			if !strings.Contains(string(grafana), "path: "+v.Target+"\n") {
+				t.Errorf("the boards are mounted at %s, which the provider does not read", v.Target)
+			}
+			home := project.Services["grafana"].Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+			if _, err := os.Stat(filepath.Join(v.Source, filepath.Base(*home))); err != nil || filepath.Dir(*home) != v.Target {
+				t.Errorf("the home board is %s: %v", *home, err)
+			}
+		}
+	}
+	if !mounted {
+		t.Error("the boards are not mounted into Grafana")
+	}
+	sources, err := os.ReadFile(top + "/deploy/grafana/provisioning/datasources/spillway.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	boards, err := filepath.Glob(top + "/dashboards/*.json")
+	if err != nil || len(boards) == 0 {
+		t.Fatal("no boards", err)
+	}
+	for _, board := range boards {
+		text, err := os.ReadFile(board)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`"uid": "(spillway-(?:clickhouse|prometheus))"`).FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(string(sources), "uid: "+m[1]+"\n") {
+				t.Errorf("%s uses the data source %s, which is not provisioned", board, m[1])
+			}
+		}
+	}
+}
+
+func TestDockerfileUsesThePinnedImagesAndCopiesWhatExists(t *testing.T) {
+	pinned := images(t)
+	text, err := os.ReadFile(top + "/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"FROM " + pinned["build"] + " AS build\n", "FROM " + pinned["base"] + "\n"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the Dockerfile has no line %q", want)
+		}
+	}
+	copied := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^COPY ([a-z].*) \S+$`).FindAllStringSubmatch(string(text), -1) {
+		for _, path := range strings.Fields(m[1]) {
+			copied[path] = true
+			if _, err := os.Stat(filepath.Join(top, path)); err != nil {
+				t.Errorf("the Dockerfile copies %s: %v", path, err)
+			}
+		}
+	}
+	ignored, err := os.ReadFile(top + "/.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range copied {
+		if !strings.Contains(string(ignored), "!"+path+"\n") {
+			t.Errorf(".dockerignore keeps %s out of the build", path)
+		}
+	}
+	// What the binary is made of must be copied: every package of ours it imports.
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range strings.Lines(string(out)) {
+		if ours, ok := strings.CutPrefix(strings.TrimSpace(path), module); ok && !copied[strings.Split(ours, "/")[0]] {
+			t.Errorf("the binary needs %s, which the Dockerfile does not copy", ours)
+		}
+	}
+}
+
+// TestKubernetesManifests reads every manifest, and the configuration inside, as the program would.
+func TestKubernetesManifests(t *testing.T) {
+	pinned := images(t)
+	files, err := filepath.Glob(top + "/deploy/k8s/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("manifests: %v, %v", files, err)
+	}
+	for _, path := range files {
+		parsed, err := parser.ParseFile(path, 0)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		for _, document := range parsed.Docs {
+			if document.Body == nil {
+				continue
+			}
+			var object struct {
+				APIVersion string            `yaml:"apiVersion"`
+				Kind       string            `yaml:"kind"`
+				Data       map[string]string `yaml:"data"`
+				Metadata   struct {
+					Name string `yaml:"name"`
+				} `yaml:"metadata"`
+			}
+			if err := yaml.NodeToValue(ast.Node(document.Body), &object); err != nil {
+				continue // a part of the extender's that is not an object
+			}
+			if filepath.Base(path) != "spillway.yaml" {
+				continue
+			}
+			if object.APIVersion == "" || object.Kind == "" || object.Metadata.Name == "" {
+				t.Errorf("%s: an object without apiVersion, kind or name", path)
+			}
+			if text, ok := object.Data["spillway.yaml"]; ok {
+				file := filepath.Join(t.TempDir(), "spillway.yaml")
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				s := defaultSettings()
+				if err := config.Load(file, &s); err != nil {
+					t.Errorf("%s: the configuration in it: %v", path, err)
+				}
+			}
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\s*image: (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+			known := strings.HasSuffix(m[1], "spillway:VERSION")
+			for _, image := range pinned {
+				known = known || image == m[1]
+			}
+			if filepath.Base(path) == "spillway.yaml" && !known {
+				t.Errorf("%s: the image %s is in no line of deploy/images.json", path, m[1])
+			}
+		}
+	}
+}
+
+func TestSystemdUnits(t *testing.T) {
+	units, err := filepath.Glob(top + "/deploy/systemd/*.service")
+	if err != nil || len(units) == 0 {
+		t.Fatalf("units: %v, %v", units, err)
+	}
+	verify := testenv.Binary(t, "systemd-analyze")
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The program need not be installed for its unit to be right.
+		copied := filepath.Join(t.TempDir(), filepath.Base(unit))
+		if err := os.WriteFile(copied, bytes.ReplaceAll(text, []byte("/usr/local/bin/spillway"), []byte("/bin/true")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(verify, "verify", "--man=no", copied).CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
+			t.Errorf("%s: %v\n%s", unit, err, out)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/spillway (\S+)`).FindAllStringSubmatch(string(text), -1) {
+			if cmd, _, err := newRoot().Find([]string{m[1]}); m[1] != "%i" && (err != nil || cmd.Name() != m[1]) {
+				t.Errorf("%s starts `spillway %s`, which there is not", unit, m[1])
+			}
+		}
+	}
+}
