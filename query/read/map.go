@@ -125,12 +125,14 @@ type mapHeldRow struct {
 // MapAt gives the map of a cluster (empty = all) as it stood at a moment.
 func (r *Reader) MapAt(ctx context.Context, cluster string, at time.Time) (*Map, error) {
 	p := params{"cluster": cluster}.time("at", at)
-	nodes, err := rows[mapNodeRow](ctx, r, "map_nodes_at", p)
-	if err != nil {
-		return nil, err
-	}
+	// Both are asked at once: each takes about half of the time there is.
+	var nodes []mapNodeRow
+	var nodesErr error
+	var asking sync.WaitGroup
+	asking.Go(func() { nodes, nodesErr = rows[mapNodeRow](ctx, r, "map_nodes_at", p) })
 	held, err := rows[mapHeldRow](ctx, r, "map_held_at", p)
-	if err != nil {
+	asking.Wait()
+	if err := cmp.Or(nodesErr, err); err != nil {
 		return nil, err
 	}
 	names, err := r.freshLabels(ctx)
@@ -146,15 +148,26 @@ func (r *Reader) MapAt(ctx context.Context, cluster string, at time.Time) (*Map,
 
 // place fills the columns of domains and nodes, in the order people count racks in, and gives each node's place.
 func (m *Map) place(nodes []mapNodeRow, names *labels) map[[2]string]int {
+	type rack struct {
+		label *string
+		order string
+	}
 	type keyed struct {
 		mapNodeRow
-		label       *string
-		rack, inIts string // by which racks, and nodes in their rack, are ordered
+		rack
+		inIts string // by which nodes are ordered in their rack
 	}
+	racks := map[[2]string]rack{}
 	sorted := make([]keyed, len(nodes))
 	for i, n := range nodes {
-		label := names.label(n.Cluster, n.Domain)
-		sorted[i] = keyed{n, label, countable(nameOf(n.Domain, label)), countable(n.Node)}
+		key := [2]string{n.Cluster, n.Domain}
+		in, ok := racks[key]
+		if !ok {
+			in.label = names.label(n.Cluster, n.Domain)
+			in.order = countable(nameOf(n.Domain, in.label))
+			racks[key] = in
+		}
+		sorted[i] = keyed{n, in, countable(n.Node)}
 	}
 	slices.SortFunc(sorted, func(a, b keyed) int {
 		unknown := func(k keyed) int {
@@ -163,7 +176,7 @@ func (m *Map) place(nodes []mapNodeRow, names *labels) map[[2]string]int {
 			}
 			return 0
 		}
-		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), unknown(a)-unknown(b), strings.Compare(a.rack, b.rack),
+		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), unknown(a)-unknown(b), strings.Compare(a.order, b.order),
 			strings.Compare(a.Domain, b.Domain), strings.Compare(a.inIts, b.inIts))
 	})
 	m.Domains = MapDomains{Cluster: []string{}, Domain: []string{}, Label: []*string{}, FirstNode: []int{}}

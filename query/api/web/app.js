@@ -1,6 +1,6 @@
 // The shell: which view an address shows, how old its facts are, keys, theme. A view is a module that exports
 // open(root, route, shell) and returns {refresh, every, close}: refresh asks again and draws, every is how often.
-import { box, keep, kept, put } from "./dom.js";
+import { box, h, keep, kept, put } from "./dom.js";
 import { Refusal } from "./api.js";
 import { plural, span } from "./words.js";
 
@@ -78,7 +78,19 @@ function refusal(error) {
     404: ["Not found", "unknown"], 409: ["Which one?", "unknown"], 401: ["No token", "wrong"], 422: ["Cannot ask that", "wrong"],
     503: ["Spillway is up, but its store does not answer", "wrong"], 504: ["It took too long", "wrong"],
   }[error.status] || [`Refused (${error.status})`, "wrong"];
-  return [heading(words[0]), box(words[1], words[0], error.message)];
+  return [heading(words[0]), box(words[1], words[0], error.message, "."), error.status === 409 ? askCluster() : null,
+    error.status === 404 ? h("p", null, h("a", { href: "/spills" }, "Spills of the last day"), " or ", h("a", { href: "/racks" }, "who holds what now")) : null];
+}
+
+// askCluster lets the reader say which cluster's job of that name is meant.
+function askCluster() {
+  const input = h("input", { required: true, autocomplete: "off", spellcheck: "false" });
+  return h("form", { class: "controls", onsubmit: (e) => {
+    e.preventDefault();
+    const q = new URLSearchParams(location.search);
+    q.set("cluster", input.value.trim());
+    go(`${location.pathname}?${q}`);
+  } }, h("label", { class: "field" }, h("span", null, "Cluster"), input), h("button", { type: "submit", class: "primary" }, "Open"));
 }
 
 async function show() {

@@ -53,7 +53,7 @@ export function open(root, route, shell) {
   function draw(job, a, why, placement, held, traffic) {
     const v = a.verdict;
     // The explanation is cut up by what its lines are for; each keeps its words.
-    const lines = why.lines.filter((l, i) => i > 0 && !l.startsWith("Next time:"));
+    const lines = why.lines.filter((l, i) => i > 0 && !l.startsWith("Next time:") && !l.startsWith("Traffic"));
     put(root,
       h("h1", null, `Job ${job.job_id}`, a.name ? h("span", { class: "name" }, a.name) : null),
       job.attempts.length > 1 ? h("p", { class: "attempts" }, "Attempt: ", job.attempts.map((x) => [h("a", {

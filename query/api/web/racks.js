@@ -173,7 +173,6 @@ export function open(root, route, shell) {
         spilling ? h("a", { href: "/spills?state=running" }, h("strong", null, `${plural(spilling, "job")} ${spilling === 1 ? "spills" : "spill"} across racks.`)) : "No job spills.",
         homeless ? [" ", h("a", { href: "/topology" }, `${plural(homeless, "node")} without a known domain.`)] : "");
       redraw();
-      performance.mark("map-drawn");
       return answer;
     },
     close() { map.close(); },

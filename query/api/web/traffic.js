@@ -22,7 +22,7 @@ export function trafficCard(told, course) {
   const out = [];
   if (told) {
     const [kind, word, long] = evidence[told.evidence] ?? evidence.unknown;
-    out.push(h("p", null, h("span", { class: `state ${kind}` }, word), ". ", long, told.reason ? ` Reason: ${told.reason}.` : ""),
+    out.push(h("p", null, h("span", { class: `state ${kind}` }, word), ". ", long, told.reason ? ` Reason: ${told.reason.replaceAll("_", " ")}.` : ""),
       h("dl", { class: "facts" }, h("dt", null, "NVLink, a GPU"), h("dd", null, rate(told.nvlink_gb_s)), h("dt", null, "Scale-out, a GPU"), h("dd", null, rate(told.scale_out_gb_s)),
         h("dt", null, "Measured"), h("dd", null, `${plural(told.gpus_measured, "GPU")} for ${span(told.seconds)}`)));
     if (told.outlier_nodes.length) out.push(box("wrong", `Odd one out: ${told.outlier_nodes.slice(0, 6).join(", ")}${told.outlier_nodes.length > 6 ? ` and ${told.outlier_nodes.length - 6} more` : ""}.`, "NVLink moves far less there than on the other nodes of this job."));
