@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -194,23 +195,58 @@ func (p *Pass) news(ctx context.Context) (batch map[int32]int64, minutes []time.
 // chunk is how many minutes one statement takes; it bounds ClickHouse's memory.
 const chunk = 10
 
+// parallel is how many statements run at once: ClickHouse works at most of one on one core.
+const parallel = 2
+
 // count computes minutes anew, for the whole fleet, and gives the placements that moved anything in them.
 func (p *Pass) count(ctx context.Context, minutes []time.Time) (touched []key, err error) {
+	var work []func(context.Context) error
+	var mu sync.Mutex
 	for part := range slices.Chunk(minutes, chunk) {
-		if err := p.exec(ctx, "minutes", part, "1", "1"); err != nil {
-			return nil, err
-		}
-		keys, err := p.join(ctx, part, "1", "1")
-		if err != nil {
-			return nil, err
-		}
-		touched = append(touched, keys...)
-		for _, m := range part {
-			p.state.hours[m.Truncate(time.Hour)] = true
-		}
-		p.m.minutes.Add(float64(len(part)))
+		work = append(work,
+			func(ctx context.Context) error { return p.exec(ctx, "minutes", part, "1", "1") },
+			func(ctx context.Context) error {
+				keys, err := p.join(ctx, part, "1", "1")
+				mu.Lock()
+				defer mu.Unlock()
+				touched = append(touched, keys...)
+				return err
+			})
 	}
+	if err := together(ctx, work); err != nil {
+		return nil, err
+	}
+	for _, m := range minutes {
+		p.state.hours[m.Truncate(time.Hour)] = true
+	}
+	p.m.minutes.Add(float64(len(minutes)))
 	return touched, nil
+}
+
+// together does all of the work, some at a time, and stops at the first error.
+func together(ctx context.Context, work []func(context.Context) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	queue := make(chan func(context.Context) error, len(work))
+	for _, w := range work {
+		queue <- w
+	}
+	close(queue)
+	var wg sync.WaitGroup
+	for range parallel {
+		wg.Go(func() {
+			for w := range queue {
+				if ctx.Err() != nil {
+					return
+				}
+				if err := w(ctx); err != nil {
+					stop(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
 }
 
 // join writes job_traffic of some minutes and gives the placements it has written to.

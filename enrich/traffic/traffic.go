@@ -134,6 +134,7 @@ func statement(name string, fragments map[string]string) string {
 		panic(err) // embedded
 	}
 	s := string(text)
+	s = strings.ReplaceAll(s, "({held})", "(SELECT *, cityHash64(cluster, job_id, attempt, seq, node) AS held_by FROM ({placed}) WHERE {keys})")
 	for _, inner := range []string{"deltas", "placed"} {
 		if strings.Contains(s, "({"+inner+"})") {
 			s = strings.ReplaceAll(s, "({"+inner+"})", "("+statement(inner, nil)+")")

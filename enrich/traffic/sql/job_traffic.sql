@@ -17,19 +17,23 @@ FROM
            sumIf(bytes, entity = 'nic') AS ports, maxIf(seconds, entity = 'nic') AS ports_seconds
     FROM
     (
-        SELECT cluster, job_id, attempt, seq, minute, node, entity, gpu, part, name, any(with_others) AS on_shared, any(holds) AS on_held,
-               argMax(moved_by, covered) AS bytes, max(covered) AS seconds
+        SELECT p.cluster AS cluster, job_id, attempt, seq, p.node AS node, shared AS on_shared, held AS on_held, minute, entity, gpu, bytes, seconds
         FROM
         (
-            SELECT p.cluster AS cluster, job_id, attempt, seq, minute, p.node AS node, source, entity, gpu, part, name,
-                   any(p.shared) AS with_others, any(p.held) AS holds, sum(moved) AS moved_by, sumIf(gap, moved IS NOT NULL) AS covered
-            FROM ({deltas}) AS d
-            INNER JOIN (SELECT * FROM ({placed}) WHERE {keys}) AS p ON d.cluster = p.cluster AND d.node = p.node
-            WHERE d.before >= p.valid_from AND d.at <= p.valid_to
-              AND if(entity = 'nic', NOT p.shared, has(gpu_index, gpu) OR (empty(gpu_index) AND NOT p.shared))
-            GROUP BY cluster, job_id, attempt, seq, minute, node, source, entity, gpu, part, name
-        )
-        GROUP BY cluster, job_id, attempt, seq, minute, node, entity, gpu, part, name
+            SELECT held_by, minute, entity, gpu, argMax(moved_by, covered) AS bytes, max(covered) AS seconds
+            FROM
+            (
+                SELECT held_by, minute, source, entity, gpu, part, name, sum(moved) AS moved_by,
+                       sumIf(gap, moved IS NOT NULL) AS covered
+                FROM ({deltas}) AS d
+                INNER JOIN ({held}) AS h ON d.cluster = h.cluster AND d.node = h.node
+                WHERE d.before >= h.valid_from AND d.at <= h.valid_to
+                  AND if(d.entity = 'nic', NOT h.shared, bitTest(h.gpus, d.gpu))
+                GROUP BY held_by, minute, source, entity, gpu, part, name
+            )
+            GROUP BY held_by, minute, entity, gpu, part, name
+        ) AS m
+        INNER JOIN ({held}) AS p ON m.held_by = p.held_by
     )
     GROUP BY cluster, job_id, attempt, seq, minute, node
 )
