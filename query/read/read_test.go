@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 
 // seeded gives a reader over a migrated database holding testdata/seed.sql.
-func seeded(t *testing.T) *Reader {
+func seeded(t testing.TB) *Reader {
 	t.Helper()
 	server := testenv.ClickHouse(t)
 	ctx := context.Background()
