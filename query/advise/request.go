@@ -9,9 +9,9 @@ import (
 
 // Request asks where a job should go. Zero values mean that nothing was said: the class and the configuration fill in.
 type Request struct {
-	RequestID   string `json:"request_id,omitempty"`
-	Tenant      string `json:"tenant,omitempty"`
-	Cluster     string `json:"cluster,omitempty"`
+	RequestID string `json:"request_id,omitempty"`
+	Tenant    string `json:"tenant,omitempty"`
+	Cluster   string `json:"cluster,omitempty"`
 	// Job, User and Name say whose job it is, where the caller knows: earlier runs of the same user and name tell how
 	// long it takes and how much it talks, and the answer is graded by what becomes of it.
 	Job         string `json:"job,omitempty"`

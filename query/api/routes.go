@@ -143,6 +143,9 @@ func (s *Server) at(t time.Time) time.Time {
 }
 
 func (s *Server) slots(ctx context.Context, in *slotsParam) (*read.Slots, error) {
+	if out := s.liveSlots(in.Cluster, in.GPUs); out != nil {
+		return out, nil
+	}
 	return s.deps.Reader.Slots(ctx, in.Cluster, in.GPUs)
 }
 

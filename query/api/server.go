@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/spillway-io/spillway/query/ledger"
+	"github.com/spillway-io/spillway/query/live"
 	"github.com/spillway-io/spillway/query/read"
 )
 
@@ -30,6 +32,9 @@ type Deps struct {
 	Registry *prometheus.Registry
 	Now      func() time.Time
 	Version  string
+	Advise   *AdviseConfig  // nil: the defaults
+	Feed     *live.Feed     // nil: there is no advice
+	Ledger   *ledger.Ledger // nil: advice is not kept
 }
 
 // Server is the HTTP server of the API, /metrics, /healthz and /readyz.
@@ -38,6 +43,8 @@ type Server struct {
 	deps     Deps
 	token    []byte
 	metrics  *metrics
+	advise   AdviseConfig
+	advisor  *advisor
 	api      huma.API
 	handler  http.Handler
 	listener net.Listener
@@ -78,9 +85,19 @@ func New(cfg Config, deps Deps) (*Server, error) {
 			deps.Registry.MustRegister(&gauges{reader: deps.Reader, log: deps.Log, now: deps.Now, sizes: cfg.MetricSizes})
 		}
 	}
+	s.advise = DefaultAdviseConfig()
+	if deps.Advise != nil {
+		s.advise = *deps.Advise
+	}
+	if err := s.advise.Validate(); err != nil {
+		return nil, err
+	}
+	s.advisor = newAdvisor(s.advise, deps, s.advise.config(cfg.Links))
 	mux := http.NewServeMux()
 	s.api = humago.New(mux, apiConfig(deps.Version))
 	s.routes()
+	s.adviceRoutes()
+	s.extender(mux)
 	s.plain(mux)
 	if err := s.page(mux); err != nil {
 		return nil, err
@@ -193,6 +210,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		default:
 			s.metrics.rejected.WithLabelValues("busy").Inc()
 			w.Header().Set("Retry-After", "1")
+			w.Header().Set("X-Advice", "none") // for callers that ask for advice
 			problem(w, http.StatusServiceUnavailable, "too many calls in work: retry in a second")
 			return
 		}

@@ -202,8 +202,8 @@ type DomainSlot struct {
 	Usable   uint32  `json:"gpus_usable"`
 }
 
-// slotBasis is said with every count, since other resources may still keep a job out.
-const slotBasis = "GPUs only: usable, not held by a real job; above one node's GPUs only wholly free nodes count"
+// SlotBasis is said with every count, since other resources may still keep a job out.
+const SlotBasis = "GPUs only: usable, not held by a real job; above one node's GPUs only wholly free nodes count"
 
 // Slots counts slots of n GPUs in each domain of a cluster (empty = all) from the copy in memory. A size below one node's
 // GPUs that capacity was not counted for is an error wrapping ErrNotFound that lists the sizes there are.
@@ -212,7 +212,7 @@ func (r *Reader) Slots(ctx context.Context, cluster string, n uint32) (*Slots, e
 	if err != nil {
 		return nil, err
 	}
-	out := &Slots{GPUs: n, Domains: make([]DomainSlot, 0, len(domains)), Basis: slotBasis, Freshness: summarize(sources, cluster, r.now())}
+	out := &Slots{GPUs: n, Domains: make([]DomainSlot, 0, len(domains)), Basis: SlotBasis, Freshness: summarize(sources, cluster, r.now())}
 	for _, d := range domains {
 		count, err := d.slots(n)
 		if err != nil {

@@ -1,0 +1,40 @@
+package advise
+
+// DomainSlots is one NVLink domain's part of a count of slots; its partitions are counted apart and summed.
+type DomainSlots struct {
+	ID     string
+	Slots  int32 // of the size asked for, each inside one partition
+	Free   int32 // GPUs usable and held by no real job
+	Usable int32
+}
+
+// Slots counts, for each domain, how many slots of that many GPUs are free: whole free nodes from the GPUs of one node on,
+// and shares of single nodes below. Reserved nodes count for nobody.
+func (s *Snapshot) Slots(gpus int32) []DomainSlots {
+	var out []DomainSlots
+	for i := range s.Topology.Domains {
+		d := &s.Topology.Domains[i]
+		if n := len(out); n == 0 || out[n-1].ID != d.ID {
+			out = append(out, DomainSlots{ID: d.ID})
+		}
+		o := &out[len(out)-1]
+		whole := int32(0)
+		for n := d.First; n < d.First+d.Count; n++ {
+			o.Usable += int32(s.usable[n])
+			left := max(0, s.left(n))
+			o.Free += left
+			if s.tenant[n] != 0 {
+				continue
+			}
+			if gpus <= d.GPUsPerNode {
+				o.Slots += left / gpus
+			} else if left == d.GPUsPerNode {
+				whole++
+			}
+		}
+		if gpus > d.GPUsPerNode {
+			o.Slots += whole / ((gpus + d.GPUsPerNode - 1) / d.GPUsPerNode)
+		}
+	}
+	return out
+}

@@ -1,0 +1,331 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/spillway-io/spillway/query/advise"
+	"github.com/spillway-io/spillway/query/ledger"
+	"github.com/spillway-io/spillway/query/live"
+)
+
+// advisor answers from memory alone.
+type advisor struct {
+	cfg    *advise.Config
+	feed   *live.Feed     // nil: this process keeps no picture
+	ledger *ledger.Ledger // nil: answers are not kept
+	now    func() time.Time
+	slots  chan struct{}
+	prefix string
+	last   atomic.Uint64
+	gangs  *gangs
+}
+
+func newAdvisor(c AdviseConfig, deps Deps, cfg *advise.Config) *advisor {
+	var prefix [4]byte
+	_, _ = rand.Read(prefix[:]) // never fails
+	return &advisor{
+		cfg: cfg, feed: deps.Feed, ledger: deps.Ledger, now: deps.Now, slots: make(chan struct{}, c.MaxConcurrent),
+		prefix: hex.EncodeToString(prefix[:]), gangs: newGangs(),
+	}
+}
+
+// Codes of refusals beyond those of query/advise.
+const (
+	codeNotReady   = "not_ready"
+	codeUnknown    = "unknown_cluster"
+	codeOverloaded = "overloaded"
+)
+
+// Advice is an answer with advice. The same picture and request give the same advice; advice_id is new each time.
+type Advice struct {
+	AdviceID string `json:"advice_id" doc:"Names this answer in POST /v1/feedback and in the ledger."`
+	Cluster  string `json:"cluster"`
+	advise.Response
+}
+
+// NoAdvice is the problem answered where there is no opinion: place the job as without advice.
+type NoAdvice struct {
+	Type     string         `json:"type,omitempty"`
+	Title    string         `json:"title"`
+	Status   int            `json:"status"`
+	Detail   string         `json:"detail"`
+	Code     string         `json:"code" doc:"Why: does not change between versions."`
+	Remedy   string         `json:"remedy" doc:"What to do."`
+	AdviceID string         `json:"advice_id,omitempty"`
+	Legal    []int          `json:"legal,omitempty" doc:"The nearest sizes in GPUs, or segments in nodes, that would be answered."`
+	Counts   []advise.Count `json:"counts,omitempty" doc:"How many nodes each reason excludes."`
+}
+
+// Error implements error.
+func (n *NoAdvice) Error() string { return n.Code + ": " + n.Detail + ": " + n.Remedy }
+
+// GetStatus implements huma.StatusError.
+func (n *NoAdvice) GetStatus() int { return n.Status }
+
+// ContentType implements huma.ContentTypeFilter.
+func (n *NoAdvice) ContentType(string) string { return "application/problem+json" }
+
+// GetHeaders implements huma.HeadersError: callers that read nothing else see from the header to go on as before.
+func (n *NoAdvice) GetHeaders() http.Header {
+	h := http.Header{"X-Advice": {"none"}}
+	if n.Code == codeOverloaded {
+		h.Set("Retry-After", "1")
+	}
+	return h
+}
+
+// statuses of the codes; others are 422.
+var statuses = map[string]int{
+	advise.NoCapacityNow: http.StatusConflict, advise.TopologyUnknown: http.StatusServiceUnavailable,
+	advise.StaleSnapshot: http.StatusServiceUnavailable, codeNotReady: http.StatusServiceUnavailable,
+	codeOverloaded: http.StatusServiceUnavailable, codeUnknown: http.StatusNotFound,
+}
+
+func noAdvice(r *advise.Refusal) *NoAdvice {
+	status, ok := statuses[r.Code]
+	if !ok {
+		status = http.StatusUnprocessableEntity
+	}
+	return &NoAdvice{
+		Title: http.StatusText(status), Status: status, Detail: r.Detail, Code: r.Code, Remedy: r.Remedy, Legal: r.Legal, Counts: r.Counts,
+	}
+}
+
+// view gives the picture of a cluster, or why there is none.
+func (a *advisor) view(cluster string) (*live.View, *advise.Refusal) {
+	if a.feed == nil {
+		return nil, &advise.Refusal{Code: codeNotReady, Detail: "this process keeps no picture of the fleet", Remedy: "ask one that serves with Kafka configured"}
+	}
+	v, err := a.feed.Cluster(cluster)
+	switch {
+	case errors.Is(err, live.ErrNotReady):
+		return nil, &advise.Refusal{Code: codeNotReady, Detail: err.Error(), Remedy: "place the job without advice; ask again in some seconds"}
+	case err != nil:
+		return nil, &advise.Refusal{Code: codeUnknown, Detail: err.Error(), Remedy: "name a cluster that is collected"}
+	}
+	return v, nil
+}
+
+// ask answers one request and keeps the answer. Exactly one of the results is nil.
+func (a *advisor) ask(caller string, r *advise.Request) (*Advice, *NoAdvice) {
+	start := time.Now()
+	id := a.prefix + strconv.FormatUint(a.last.Add(1), 36)
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	default:
+		return nil, a.refuse(caller, id, r, nil, start, &advise.Refusal{
+			Code: codeOverloaded, Detail: fmt.Sprintf("%d questions are in work", cap(a.slots)), Remedy: "place the job without advice, or ask again in a second"})
+	}
+	v, refusal := a.view(r.Cluster)
+	if refusal != nil {
+		return nil, a.refuse(caller, id, r, nil, start, refusal)
+	}
+	resp, refusal := a.advise(v, r)
+	if refusal != nil {
+		return nil, a.refuse(caller, id, r, v, start, refusal)
+	}
+	out := &Advice{AdviceID: id, Cluster: v.Cluster, Response: *resp}
+	if a.ledger != nil {
+		row := a.row(caller, id, r, v, start)
+		row.Cluster, row.Strategy, row.Recommendation = v.Cluster, resp.Strategy, resp.Recommendation
+		if len(resp.Candidates) > 0 {
+			c := &resp.Candidates[0]
+			wait := uint32(min(max(0, c.WaitS), 1<<32-1))
+			row.WaitS = &wait
+			for _, d := range c.Domains {
+				row.Domains, row.DomainNodes = append(row.Domains, d.ID), append(row.DomainNodes, uint32(d.Nodes))
+			}
+			if s := c.Predicted.Slowdown; s != nil {
+				low, high := float32(s[0]), float32(s[1])
+				row.SlowdownLow, row.SlowdownHigh = &low, &high
+			}
+			row.Basis = c.Predicted.Basis
+		}
+		body, _ := json.Marshal(out)
+		row.Answer = string(body)
+		a.ledger.Add(row)
+	}
+	return out, nil
+}
+
+// advise answers from a picture, with what is known of earlier runs of the same user and name filled in.
+func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *advise.Refusal) {
+	now := a.now()
+	age, known := v.Age(now)
+	if !known {
+		if !r.AllowStale {
+			return nil, &advise.Refusal{Code: advise.StaleSnapshot, Detail: "no collector of this cluster's jobs has ever reported, so the picture's age is not known",
+				Remedy: "place the job without advice; the operator should look at the collectors"}
+		}
+		age = a.cfg.StaleAfter + time.Second
+	}
+	if r.GPUModel != "" && !modelKnown(v.Snapshot.Topology) {
+		return nil, &advise.Refusal{Code: advise.TopologyUnknown, Detail: "the GPU model of no node is known", Remedy: "ask without gpu_model"}
+	}
+	filled := *r
+	if filled.DurationS == 0 || filled.MeasuredGBps == 0 {
+		seconds, gbps := v.Usual(r.User, r.Name)
+		if filled.DurationS == 0 && seconds > 0 {
+			filled.DurationS, filled.DurationBasis = seconds, "history"
+		}
+		if filled.MeasuredGBps == 0 {
+			filled.MeasuredGBps = gbps
+		}
+	}
+	resp, err := a.cfg.AdviseAged(v.Snapshot, &filled, now, age)
+	if err == nil {
+		return resp, nil
+	}
+	var refusal *advise.Refusal
+	if errors.As(err, &refusal) {
+		return nil, refusal
+	}
+	return nil, &advise.Refusal{Code: advise.InvalidRequest, Detail: err.Error(), Remedy: "change the request"}
+}
+
+func modelKnown(t *advise.Topology) bool {
+	for i := range t.Domains {
+		if t.Domains[i].Model != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *advisor) row(caller, id string, r *advise.Request, v *live.View, start time.Time) ledger.Answer {
+	row := ledger.Answer{
+		AskedAt: a.now(), Cluster: r.Cluster, AdviceID: id, RequestID: r.RequestID, Caller: caller, JobID: r.Job, User: r.User, JobName: r.Name,
+		Tenant: r.Tenant, Class: r.Class, Mode: string(r.Mode), GPUs: uint32(max(0, r.GPUs)), SegmentNodes: uint32(max(0, r.SegmentNodes)),
+		TookUS: uint32(min(time.Since(start).Microseconds(), 1<<31)),
+	}
+	if v != nil {
+		row.Cluster, row.SnapshotSeq, row.Generation = v.Cluster, v.Snapshot.Seq, v.Snapshot.Topology.Generation
+		if age, known := v.Age(a.now()); known {
+			ms := uint32(min(age.Milliseconds(), 1<<31))
+			row.AgeMS = &ms
+		}
+	}
+	return row
+}
+
+func (a *advisor) refuse(caller, id string, r *advise.Request, v *live.View, start time.Time, refusal *advise.Refusal) *NoAdvice {
+	out := noAdvice(refusal)
+	out.AdviceID = id
+	if a.ledger != nil {
+		row := a.row(caller, id, r, v, start)
+		row.Code = refusal.Code
+		body, _ := json.Marshal(out)
+		row.Answer = string(body)
+		a.ledger.Add(row)
+	}
+	return out
+}
+
+// adviceRoutes registers what rests on the advisor.
+func (s *Server) adviceRoutes() {
+	post(s, "advise", "/v1/advice", "Where a job should go, when, at what predicted cost, and why", http.StatusOK,
+		func(_ context.Context, in *struct{ Body advise.Request }) (*Advice, error) {
+			out, none := s.advisor.ask("api", &in.Body)
+			if none != nil {
+				return nil, none
+			}
+			return out, nil
+		})
+	get(s, "grade-advice", "/v1/advice/grade", "What became of the advice that was given", s.gradeAdvice)
+	post(s, "tell-feedback", "/v1/feedback", "Which job an advice was for, what was taken of it and what came of it", http.StatusAccepted, s.feedback)
+	post(s, "what-if", "/v1/whatif", "What draining domains or ending jobs would change", http.StatusOK, s.whatIf)
+	get(s, "get-fragmentation", "/v1/fragmentation", "How far free GPUs are of use to gangs, now and over time", s.fragmentation)
+}
+
+// post registers one POST operation and measures it.
+func post[I, O any](s *Server, id, path, summary string, status int, fn func(context.Context, *I) (*O, error)) {
+	problem := s.api.OpenAPI().Components.Schemas.Schema(typeOf[NoAdvice](), true, "NoAdvice")
+	op := huma.Operation{OperationID: id, Method: http.MethodPost, Path: path, Summary: summary, DefaultStatus: status, MaxBodyBytes: 1 << 20,
+		Responses: map[string]*huma.Response{}}
+	for _, code := range []int{http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable} {
+		op.Responses[strconv.Itoa(code)] = &huma.Response{Description: http.StatusText(code), Content: map[string]*huma.MediaType{
+			"application/problem+json": {Schema: problem}}}
+	}
+	// A request that breaks the schema is refused before it gets here.
+	invalid := s.api.OpenAPI().Components.Schemas.Schema(typeOf[huma.ErrorModel](), true, "ErrorModel")
+	op.Responses["422"] = &huma.Response{Description: http.StatusText(422), Content: map[string]*huma.MediaType{
+		"application/problem+json": {Schema: &huma.Schema{OneOf: []*huma.Schema{problem, invalid}}}}}
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*answer[O], error) {
+		start := time.Now()
+		out, err := fn(ctx, in)
+		code, err := s.failure(id, err)
+		s.metrics.seconds.WithLabelValues(id, strconv.Itoa(code)).Observe(time.Since(start).Seconds())
+		if err != nil {
+			return nil, err
+		}
+		return &answer[O]{Body: *out}, nil
+	})
+}
+
+type gradeParam struct {
+	ClusterParam
+	Since time.Time `query:"since" doc:"RFC 3339; empty = a day ago."`
+}
+
+type grades struct {
+	Since  time.Time      `json:"since"`
+	AsOf   time.Time      `json:"as_of"`
+	Grades []ledger.Grade `json:"grades"`
+}
+
+func (s *Server) gradeAdvice(ctx context.Context, in *gradeParam) (*grades, error) {
+	if s.deps.Ledger == nil {
+		return nil, noAdvice(&advise.Refusal{Code: codeNotReady, Detail: "this process keeps no ledger", Remedy: "ask one that serves with Kafka configured"})
+	}
+	out := &grades{Since: in.Since, AsOf: s.deps.Now()}
+	if out.Since.IsZero() {
+		out.Since = out.AsOf.Add(-24 * time.Hour)
+	}
+	var err error
+	out.Grades, err = s.deps.Ledger.Grades(ctx, in.Cluster, out.Since)
+	return out, err
+}
+
+type feedbackBody struct {
+	AdviceID string   `json:"advice_id" minLength:"1" maxLength:"64"`
+	Cluster  string   `json:"cluster,omitempty" maxLength:"1024"`
+	Job      string   `json:"job,omitempty" maxLength:"1024" doc:"The scheduler's id of the job that the advice was for."`
+	Chosen   *uint8   `json:"chosen,omitempty" doc:"Rank of the candidate taken; 0 = none of them."`
+	Slowdown *float32 `json:"slowdown,omitempty" minimum:"0.01" maximum:"1000" doc:"Measured step time over the step time in the best shape."`
+	Comment  string   `json:"comment,omitempty" maxLength:"4096"`
+}
+
+type accepted struct {
+	Accepted bool `json:"accepted"`
+}
+
+func (s *Server) feedback(_ context.Context, in *struct{ Body feedbackBody }) (*accepted, error) {
+	cluster := in.Body.Cluster
+	v, refusal := s.advisor.view(cluster)
+	if refusal != nil && cluster == "" {
+		return nil, noAdvice(refusal)
+	}
+	if v != nil {
+		cluster = v.Cluster
+	}
+	f := ledger.Feedback{
+		ToldAt: s.deps.Now(), Cluster: cluster, AdviceID: in.Body.AdviceID, JobID: in.Body.Job, Chosen: in.Body.Chosen,
+		Slowdown: in.Body.Slowdown, Comment: in.Body.Comment,
+	}
+	if s.deps.Ledger == nil || !s.deps.Ledger.Tell(f) {
+		return nil, noAdvice(&advise.Refusal{Code: codeOverloaded, Detail: "the ledger takes no more feedback now", Remedy: "tell it again in a second"})
+	}
+	return &accepted{Accepted: true}, nil
+}

@@ -1,0 +1,86 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spillway-io/spillway/query/advise"
+	"github.com/spillway-io/spillway/query/ledger"
+	"github.com/spillway-io/spillway/query/live"
+	"github.com/spillway-io/spillway/query/read"
+)
+
+// AdviseConfig is the `advise` block of the configuration.
+type AdviseConfig struct {
+	MaxAge        time.Duration           `yaml:"max_age"`        // of the picture that is answered from; an older one gives no opinion
+	MaxConcurrent int                     `yaml:"max_concurrent"` // questions in work at once; more get no opinion
+	Expires       time.Duration           `yaml:"expires"`        // how long advice is good for
+	Strategy      string                  `yaml:"strategy"`       // bounded, slurm-block, kueue-best-fit, kueue-least-free, first-fit
+	TopologyLabel string                  `yaml:"topology_label"` // node label that Kueue's annotations name for a domain
+	Extender      bool                    `yaml:"extender"`       // serve /scheduler/filter and /prioritize; kube-scheduler sends no token
+	Levels        map[string]float64      `yaml:"levels"`         // GB/s per GPU and direction between domains that share a level
+	Classes       map[string]advise.Class `yaml:"classes"`        // kinds of jobs that a request may name
+	Feed          live.Config             `yaml:"feed"`
+	Ledger        ledger.Config           `yaml:"ledger"`
+}
+
+// DefaultAdviseConfig is the bounded strategy with the three classes that the simulator assumes.
+func DefaultAdviseConfig() AdviseConfig {
+	d := advise.DefaultConfig()
+	return AdviseConfig{
+		MaxAge: 30 * time.Second, MaxConcurrent: 32, Expires: d.Expires, Strategy: d.Strategy.Name(), TopologyLabel: d.TopologyLabel,
+		Levels: map[string]float64{}, Classes: d.Classes, Feed: live.DefaultConfig(), Ledger: ledger.DefaultConfig(),
+	}
+}
+
+// Validate says what cannot be.
+func (c AdviseConfig) Validate() error {
+	var errs []error
+	if c.MaxAge <= 0 || c.MaxConcurrent < 1 || c.Expires < time.Second {
+		errs = append(errs, fmt.Errorf("advise.max_age %s and advise.max_concurrent %d must be positive, advise.expires %s at least 1s",
+			c.MaxAge, c.MaxConcurrent, c.Expires))
+	}
+	if _, ok := advise.Named(c.Strategy, advise.Options{}); !ok {
+		var names []string
+		for _, s := range advise.Strategies(advise.Options{}) {
+			names = append(names, s.Name())
+		}
+		errs = append(errs, fmt.Errorf("advise.strategy %q: it is one of %v", c.Strategy, names))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Classes)) {
+		class := c.Classes[name]
+		if !slices.Contains([]advise.Mode{"", advise.Required, advise.Preferred, advise.Unconstrained}, class.Mode) {
+			errs = append(errs, fmt.Errorf("advise.classes.%s: mode %q: it is required, preferred or unconstrained", name, class.Mode))
+		}
+		if !slices.Contains([]advise.Pattern{advise.PatternUnknown, advise.PatternNone, advise.AllReduce, advise.AllToAll}, class.Pattern) {
+			errs = append(errs, fmt.Errorf("advise.classes.%s: pattern %q: it is allreduce, alltoall, none or empty for unknown", name, class.Pattern))
+		}
+		if class.Spares < 0 || class.Share > 1 {
+			errs = append(errs, fmt.Errorf("advise.classes.%s: spares_per_domain %d and share %g: 0 or more nodes, and a share of at most 1",
+				name, class.Spares, class.Share))
+		}
+	}
+	for _, level := range slices.Sorted(maps.Keys(c.Levels)) {
+		if c.Levels[level] <= 0 {
+			errs = append(errs, fmt.Errorf("advise.levels.%s: %g GB/s: give a speed", level, c.Levels[level]))
+		}
+	}
+	for _, err := range []error{c.Feed.Validate(), c.Ledger.Validate()} {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("advise: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// config is what query/advise is told.
+func (c AdviseConfig) config(links read.Links) *advise.Config {
+	out := advise.DefaultConfig()
+	out.Links = advise.Links{Domain: links.DomainGBs, Cluster: links.ScaleOutGBs, Levels: c.Levels}
+	out.Strategy, _ = advise.Named(c.Strategy, advise.Options{Links: out.Links})
+	out.Classes, out.StaleAfter, out.Expires, out.TopologyLabel = c.Classes, c.MaxAge, c.Expires, c.TopologyLabel
+	return &out
+}

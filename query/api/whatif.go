@@ -1,0 +1,230 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/spillway-io/spillway/query/advise"
+	"github.com/spillway-io/spillway/query/live"
+	"github.com/spillway-io/spillway/query/read"
+)
+
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
+type whatIfBody struct {
+	Cluster      string          `json:"cluster,omitempty" maxLength:"1024"`
+	DrainDomains []string        `json:"drain_domains,omitempty" maxItems:"1000" doc:"Domains that would take nothing new."`
+	EndJobs      []string        `json:"end_jobs,omitempty" maxItems:"1000" doc:"Jobs that would have ended now."`
+	Ask          *advise.Request `json:"ask,omitempty" doc:"What to ask before and after."`
+}
+
+// Change is what a change would do.
+type Change struct {
+	Cluster string         `json:"cluster"`
+	AsOf    time.Time      `json:"as_of"`
+	Before  Useful         `json:"before"`
+	After   Useful         `json:"after"`
+	Affects []string       `json:"affects" doc:"Jobs that hold nodes of the drained domains."`
+	DrainBy *time.Time     `json:"drained_by" doc:"When the drained domains are empty by the end estimates; null when no estimate says, or none is drained."`
+	Asked   *WhatIfAnswers `json:"asked" doc:"null when nothing was asked."`
+}
+
+// WhatIfAnswers are the answers before and after; a refusal stands in problem.
+type WhatIfAnswers struct {
+	Before WhatIfAnswer `json:"before"`
+	After  WhatIfAnswer `json:"after"`
+}
+
+// WhatIfAnswer is advice or the reason why there is none.
+type WhatIfAnswer struct {
+	Advice  *advise.Response `json:"advice"`
+	Problem *advise.Refusal  `json:"problem"`
+}
+
+// Useful is how far the free nodes of a cluster are of use to gangs.
+type Useful struct {
+	GPUsPerNode int `json:"gpus_per_node"`
+	advise.Fragmentation
+}
+
+func (s *Server) useful(snap *advise.Snapshot, now time.Time) Useful {
+	v := snap.View()
+	return Useful{GPUsPerNode: snap.Topology.GPUsPerNode, Fragmentation: advise.Fragment(&v, s.advisor.cfg.Mix, now.Unix())}
+}
+
+func (s *Server) whatIf(_ context.Context, in *struct{ Body whatIfBody }) (*Change, error) {
+	v, refusal := s.advisor.view(in.Body.Cluster)
+	if refusal != nil {
+		return nil, noAdvice(refusal)
+	}
+	now := s.deps.Now()
+	var drained []int32
+	for _, id := range in.Body.DrainDomains {
+		found := v.Snapshot.Topology.Domain(id)
+		if len(found) == 0 {
+			return nil, fmt.Errorf("domain %s: %w: `spillway domains` lists those there are", id, read.ErrNotFound)
+		}
+		drained = append(drained, found...)
+	}
+	for _, job := range in.Body.EndJobs {
+		if !v.Snapshot.Holds(job) {
+			return nil, fmt.Errorf("job %s holds no node now: %w", job, read.ErrNotFound)
+		}
+	}
+	after, affected, err := v.Snapshot.Changed(drained, in.Body.EndJobs)
+	if err != nil {
+		return nil, err
+	}
+	out := &Change{
+		Cluster: v.Cluster, AsOf: v.AsOf(), Before: s.useful(v.Snapshot, now), After: s.useful(after, now),
+		Affects: append([]string{}, affected...), DrainBy: drainedBy(after, drained, now),
+	}
+	if r := in.Body.Ask; r != nil {
+		changed := *v
+		changed.Snapshot = after
+		out.Asked = &WhatIfAnswers{Before: s.answerFor(v, r), After: s.answerFor(&changed, r)}
+	}
+	return out, nil
+}
+
+func (s *Server) answerFor(v *live.View, r *advise.Request) WhatIfAnswer {
+	resp, refusal := s.advisor.advise(v, r)
+	return WhatIfAnswer{Advice: resp, Problem: refusal}
+}
+
+// drainedBy is when the last holder of the domains ends by its estimate.
+func drainedBy(snap *advise.Snapshot, drained []int32, now time.Time) *time.Time {
+	if len(drained) == 0 {
+		return nil
+	}
+	last := now.Unix()
+	for _, d := range drained {
+		for _, h := range snap.Holders(d) {
+			switch {
+			case h.Probe:
+			case h.End == 0:
+				return nil
+			default:
+				last = max(last, h.End)
+			}
+		}
+	}
+	t := time.Unix(last, 0).UTC()
+	return &t
+}
+
+type fragmentationParam struct {
+	ClusterParam
+	Since time.Time `query:"since" doc:"RFC 3339: history from then on; empty = none."`
+	GPUs  uint32    `query:"gpus" minimum:"1" maximum:"65535" default:"64" doc:"Slot size of the history; one that capacity is counted for, or above one node's GPUs."`
+}
+
+// FragmentationNow is Useful of each cluster, with history.
+type FragmentationNow struct {
+	AsOf     time.Time              `json:"as_of"`
+	Clusters []ClusterFragmentation `json:"clusters"`
+	History  []read.FragmentedAt    `json:"history" doc:"Oldest first; empty unless since is given."`
+}
+
+// ClusterFragmentation is one cluster of it.
+type ClusterFragmentation struct {
+	Cluster   string   `json:"cluster"`
+	AgeS      *float64 `json:"age_seconds" doc:"Of the picture; null when it is not known."`
+	UsefulNow Useful   `json:"now"`
+	Entropy   float64  `json:"entropy" doc:"How evenly free nodes are spread over the domains that have any, 0 to 1. For a chart only."`
+	Domains   int      `json:"domains"`
+	Estimates float64  `json:"estimates" doc:"Share of held nodes whose end has an estimate: what drain rests on."`
+}
+
+func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*FragmentationNow, error) {
+	now := s.deps.Now()
+	out := &FragmentationNow{AsOf: now, Clusters: []ClusterFragmentation{}, History: []read.FragmentedAt{}}
+	if s.advisor.feed == nil || s.advisor.feed.Clusters() == nil {
+		_, refusal := s.advisor.view(in.Cluster)
+		return nil, noAdvice(refusal)
+	}
+	for name, v := range s.advisor.feed.Clusters() {
+		if in.Cluster != "" && name != in.Cluster {
+			continue
+		}
+		if at := v.AsOf(); at.Before(out.AsOf) {
+			out.AsOf = at
+		}
+		c := ClusterFragmentation{Cluster: name, UsefulNow: s.useful(v.Snapshot, now), Domains: len(v.Snapshot.Topology.Domains), Estimates: 1}
+		if age, known := v.Age(now); known {
+			seconds := age.Seconds()
+			c.AgeS = &seconds
+		}
+		view := v.Snapshot.View()
+		c.Entropy = advise.Entropy(view.Free)
+		if v.Snapshot.Held > 0 {
+			c.Estimates = float64(v.Snapshot.Estimated) / float64(v.Snapshot.Held)
+		}
+		out.Clusters = append(out.Clusters, c)
+	}
+	if len(out.Clusters) == 0 && in.Cluster != "" {
+		_, refusal := s.advisor.view(in.Cluster)
+		return nil, noAdvice(refusal)
+	}
+	slices.SortFunc(out.Clusters, func(a, b ClusterFragmentation) int {
+		if a.Cluster < b.Cluster {
+			return -1
+		}
+		return 1
+	})
+	if in.Since.IsZero() {
+		return out, nil
+	}
+	var err error
+	out.History, err = s.deps.Reader.FragmentationSince(ctx, in.Cluster, in.Since, now, in.GPUs)
+	return out, err
+}
+
+// liveSlots counts slots from the advisor's picture; nil where there is none that is fresh enough.
+func (s *Server) liveSlots(cluster string, n uint32) *read.Slots {
+	if s.advisor.feed == nil {
+		return nil
+	}
+	now := s.deps.Now()
+	out := &read.Slots{GPUs: n, Domains: []read.DomainSlot{}, Basis: read.SlotBasis}
+	oldest := 0.0
+	for name, v := range s.advisor.feed.Clusters() {
+		if cluster != "" && name != cluster {
+			continue
+		}
+		age, known := v.Age(now)
+		if !known || age > s.advisor.cfg.StaleAfter {
+			return nil
+		}
+		oldest = max(oldest, age.Seconds())
+		for _, d := range v.Snapshot.Slots(int32(n)) {
+			label := (*string)(nil)
+			if s.deps.Reader != nil {
+				label = s.deps.Reader.Label(name, d.ID)
+			}
+			out.Total += uint32(d.Slots)
+			out.Domains = append(out.Domains, read.DomainSlot{
+				Cluster: name, Domain: d.ID, Label: label, Slots: uint32(d.Slots), GPUsFree: uint32(d.Free),
+				Stranded: uint32(max(0, d.Free-d.Slots*int32(n))), Usable: uint32(d.Usable),
+			})
+		}
+	}
+	if len(out.Domains) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(out.Domains, func(a, b read.DomainSlot) int {
+		switch {
+		case a.Slots != b.Slots:
+			return int(b.Slots) - int(a.Slots)
+		case a.Cluster+"/"+a.Domain < b.Cluster+"/"+b.Domain:
+			return -1
+		}
+		return 1
+	})
+	at := now.Add(-time.Duration(oldest * float64(time.Second)))
+	out.Freshness = read.Freshness{AsOf: &at, AgeS: &oldest, Complete: true, Gaps: []string{}}
+	return out
+}

@@ -1,0 +1,60 @@
+package read
+
+import (
+	"context"
+	"time"
+)
+
+// FragmentedAt is how useful the free GPUs of all domains asked for were at a moment.
+type FragmentedAt struct {
+	At       time.Time `json:"at"`
+	GPUsFree uint32    `json:"gpus_free"`
+	Slots    uint32    `json:"slots" doc:"Slots of the size asked for, each inside one domain."`
+	Ideal    uint32    `json:"ideal_slots" doc:"How many there would be without domains: all free GPUs over the size."`
+	Stranded uint32    `json:"gpus_stranded" doc:"Free, but in no slot of the size."`
+}
+
+// historyPoints is how many moments a history has.
+const historyPoints = 96
+
+// FragmentationSince tells how slots of n GPUs developed over a time, at historyPoints evenly spaced moments. A size that
+// capacity was not counted for is an error wrapping ErrNotFound that lists the sizes there are.
+func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, until time.Time, n uint32) ([]FragmentedAt, error) {
+	first, err := rows[capacityRow](ctx, r, "domains_at", params{"cluster": cluster, "domain": ""}.time("at", since))
+	if err != nil {
+		return nil, err
+	}
+	changes, err := rows[capacityRow](ctx, r, "fragmentation_changes", params{"cluster": cluster}.time("since", since).time("until", until))
+	if err != nil {
+		return nil, err
+	}
+	now := map[[2]string]capacityRow{}
+	for _, row := range first {
+		now[[2]string{row.Cluster, row.Domain}] = row
+	}
+	out := make([]FragmentedAt, 0, historyPoints)
+	step := until.Sub(since) / historyPoints
+	for i := 1; i <= historyPoints; i++ {
+		p := FragmentedAt{At: since.Add(time.Duration(i) * step)}
+		for len(changes) > 0 && !changes[0].Minute.After(p.At) {
+			now[[2]string{changes[0].Cluster, changes[0].Domain}] = changes[0]
+			changes = changes[1:]
+		}
+		for _, row := range now {
+			d := row.domain(r.labels)
+			slots, err := d.slots(n)
+			if err != nil {
+				return nil, err
+			}
+			p.GPUsFree += d.GPUsFree
+			p.Slots += slots
+			p.Stranded += d.GPUsFree - min(d.GPUsFree, slots*n)
+		}
+		p.Ideal = p.GPUsFree / n
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// Label is what people call a domain, as last read; nil when its own id is all there is, or nothing has been read yet.
+func (r *Reader) Label(cluster, domain string) *string { return r.labels.label(cluster, domain) }

@@ -1,0 +1,14 @@
+-- What changed in each domain's capacity over a time. Parameters: cluster ('' = any), since, until.
+SELECT cluster, domain, minute, nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free,
+       slot_sizes, slots, gpus_basis, version
+FROM
+(
+    SELECT *
+    FROM domain_capacity
+    WHERE domain != '' AND minute > toDateTime({since:DateTime64(3)}) AND minute <= toDateTime({until:DateTime64(3)})
+      AND ({cluster:String} = '' OR cluster = {cluster:String})
+    ORDER BY version DESC
+    LIMIT 1 BY cluster, domain, minute
+)
+WHERE is_deleted = 0
+ORDER BY minute, cluster, domain
