@@ -110,7 +110,7 @@ const (
 func newCountersBlock() block {
 	b := &countersBlock{position: newPosition(), observed: millis(), trusted: map[string]bool{}}
 	for _, d := range b.dictionaries() {
-		d.data.(*dictionary).init()
+		d.data.init()
 	}
 	for _, c := range countersColumns {
 		b.numbers = append(b.numbers, &numberColumn{keep: c.keep, times: millis()})
@@ -256,13 +256,13 @@ func (b *countersBlock) appendJobs(s *countersScan, before int) {
 	b.jobs.add(nil, b.rows()-before-len(s.lists[fieldGPUIndex]))
 }
 
-type namedColumn struct {
+type namedDictionary struct {
 	name string
-	data proto.ColInput
+	data *dictionary
 }
 
-func (b *countersBlock) dictionaries() []namedColumn {
-	return []namedColumn{
+func (b *countersBlock) dictionaries() []namedDictionary {
+	return []namedDictionary{
 		{"cluster", &b.cluster}, {"node", &b.node}, {"source", &b.source}, {"driver_version", &b.driver},
 		{"name", &b.name}, {"uuid", &b.uuid}, {"model", &b.model}, {"jobs", &b.jobs},
 	}
@@ -271,10 +271,10 @@ func (b *countersBlock) dictionaries() []namedColumn {
 func (b *countersBlock) input(partition int32, loadedAt time.Time) proto.Input {
 	in := append(b.columns(partition, loadedAt),
 		proto.InputColumn{Name: "observed_at", Data: b.observed}, proto.InputColumn{Name: "entity", Data: &b.entity},
-		proto.InputColumn{Name: "gpu", Data: &b.gpu}, proto.InputColumn{Name: "part", Data: &b.part})
+		proto.InputColumn{Name: "gpu", Data: &b.gpu})
 	for _, d := range b.dictionaries() {
-		if !d.data.(*dictionary).blank() {
-			in = append(in, proto.InputColumn{Name: d.name, Data: d.data})
+		if !d.data.blank() {
+			in = append(in, proto.InputColumn{Name: d.name, Data: d.data.encode()})
 		}
 	}
 	for _, c := range []struct {
@@ -282,7 +282,8 @@ func (b *countersBlock) input(partition int32, loadedAt time.Time) proto.Input {
 		any  bool
 		data proto.ColInput
 	}{
-		{"state", some(b.state), &b.state}, {"missing", some(b.missing), &b.missing}, {"reset", some(b.reset_), &b.reset_},
+		{"part", some(b.part), &b.part}, {"state", some(b.state), &b.state},
+		{"missing", some(b.missing), &b.missing}, {"reset", some(b.reset_), &b.reset_},
 	} {
 		if c.any {
 			in = append(in, proto.InputColumn{Name: c.name, Data: c.data})
@@ -296,7 +297,7 @@ func (b *countersBlock) input(partition int32, loadedAt time.Time) proto.Input {
 	return in
 }
 
-func some[T int8 | uint8](values []T) bool {
+func some[T int8 | uint8 | uint32](values []T) bool {
 	for _, v := range values {
 		if v != 0 {
 			return true
@@ -310,7 +311,7 @@ func (b *countersBlock) reset() {
 		{Data: &b.entity}, {Data: &b.gpu}, {Data: &b.part}, {Data: &b.state}, {Data: &b.missing}, {Data: &b.reset_}, {Data: b.observed},
 	})
 	for _, d := range b.dictionaries() {
-		d.data.(*dictionary).clear()
+		d.data.clear()
 	}
 	for _, c := range b.numbers {
 		c.clear()
@@ -322,35 +323,61 @@ type dictionary struct {
 	proto.ColLowCardinalityRaw
 	values proto.ColStr
 	keys   map[string]uint32
-	last   uint32 // of the row before, which mostly has the same value
+	rows   []uint32 // key of each row
+	// next guesses a row's key from that of the row before: records come round in the same order, and to compare one
+	// value is a fraction of a look-up. It has an entry for each key, and a last one for the first row of a block.
+	next []uint32
+	last uint32
 }
 
 func (d *dictionary) init() {
-	d.Index, d.Key, d.keys = &d.values, proto.KeyUInt32, map[string]uint32{}
-}
-
-func (d *dictionary) has(value []byte) bool {
-	_, ok := d.keys[string(value)]
-	return ok
+	d.Index, d.keys = &d.values, map[string]uint32{}
+	d.clear()
 }
 
 func (d *dictionary) add(value []byte, times int) {
 	if times == 0 {
 		return
 	}
-	key := d.last
-	if d.values.Rows() == 0 || string(d.values.RowBytes(int(key))) != string(value) {
+	key := d.next[d.last]
+	if int(key) >= d.values.Rows() || string(d.values.RowBytes(int(key))) != string(value) {
 		var ok bool
 		if key, ok = d.keys[string(value)]; !ok {
 			key = uint32(d.values.Rows())
 			d.keys[string(value)] = key
 			d.values.AppendBytes(value)
+			d.next = append(d.next, key)
 		}
-		d.last = key
+		d.next[d.last] = key
 	}
+	d.last = key
 	for range times {
-		d.Keys32 = append(d.Keys32, key)
+		d.rows = append(d.rows, key)
 	}
+	if times > 1 {
+		d.next[key] = key
+	}
+}
+
+// encode prepares the keys in the narrowest type that holds them all.
+func (d *dictionary) encode() proto.ColInput {
+	switch n := d.values.Rows(); {
+	case n <= math.MaxUint8:
+		d.Key, d.Keys8 = proto.KeyUInt8, narrowed(d.Keys8, d.rows)
+	case n <= math.MaxUint16:
+		d.Key, d.Keys16 = proto.KeyUInt16, narrowed(d.Keys16, d.rows)
+	default:
+		d.Key, d.Keys32 = proto.KeyUInt32, narrowed(d.Keys32, d.rows)
+	}
+	return d
+}
+
+func narrowed[S ~[]T, T uint8 | uint16 | uint32](out S, keys []uint32) S {
+	out = slices.Grow(out[:0], len(keys))[:len(keys)]
+	for i, k := range keys {
+		out[i] = T(k)
+	}
+	return out
 }
 
 // blank says that every row has the empty text, which is the column's default.
@@ -359,9 +386,9 @@ func (d *dictionary) blank() bool {
 }
 
 func (d *dictionary) clear() {
-	d.ColLowCardinalityRaw.Reset()
+	d.values.Reset()
 	clear(d.keys)
-	d.last = 0
+	d.rows, d.next, d.last = d.rows[:0], append(d.next[:0], 0), 0
 }
 
 // numberColumn is a column of numbers of which some may be absent.
