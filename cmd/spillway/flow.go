@@ -19,6 +19,8 @@ import (
 	"github.com/spillway-io/spillway/internal/service"
 	"github.com/spillway-io/spillway/internal/telemetry"
 	"github.com/spillway-io/spillway/query/api"
+	"github.com/spillway-io/spillway/query/ledger"
+	"github.com/spillway-io/spillway/query/live"
 	"github.com/spillway-io/spillway/query/read"
 	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
@@ -37,6 +39,8 @@ type flow struct {
 	producer *kafka.Producer
 	passes   *pass.Passes
 	reader   *read.Reader
+	ledger   *ledger.Ledger // nil where no advice is given
+	feed     *live.Feed
 	server   *api.Server
 	parts    []service.Component
 }
@@ -58,7 +62,8 @@ func open(ctx context.Context, s *settings, run stages, throwaway bool, log *slo
 	if !run.load && !run.enrich && !run.serve {
 		engines.ClickHouse.Mode = engine.ModeNone
 	}
-	if !run.collect && !run.load && !run.enrich {
+	// Advice follows the topics; an API on its own gives none where it knows of no Kafka.
+	if !run.collect && !run.load && !run.enrich && !(run.serve && len(engines.Kafka.Brokers) > 0) {
 		engines.Kafka.Mode = engine.ModeNone
 	}
 	start := engine.Start
@@ -114,8 +119,12 @@ func (f *flow) build(run stages) (err error) {
 			return err
 		}
 		f.reader = read.New(f.readConn, time.Now)
+		if err := f.buildAdvisor(); err != nil {
+			return err
+		}
 		server, err := api.New(s.API, api.Deps{
 			Reader: f.reader, Ping: f.readConn.Ping, Log: f.log, Registry: f.tel.Registry, Now: time.Now, Version: version,
+			Advise: &s.Advise, Feed: f.feed, Ledger: f.ledger,
 		})
 		if err != nil {
 			return err
@@ -125,7 +134,13 @@ func (f *flow) build(run stages) (err error) {
 			return err
 		}
 		f.server = server
+		if f.feed != nil {
+			f.parts = append(f.parts, f.ledger)
+		}
 		f.parts = append(f.parts, server)
+		if f.feed != nil {
+			f.parts = append(f.parts, f.feed)
+		}
 	} else if listen := s.Telemetry.Listen; listen != "" {
 		f.parts = append(f.parts, named{"metrics", func(ctx context.Context) error { return f.tel.Serve(ctx, listen) }})
 	}
@@ -164,6 +179,23 @@ func (f *flow) build(run stages) (err error) {
 		}
 	}
 	return nil
+}
+
+// buildAdvisor prepares what advice rests on, where there is a Kafka to follow.
+func (f *flow) buildAdvisor() (err error) {
+	if f.producer == nil {
+		return nil
+	}
+	f.ledger, err = ledger.New(f.settings.Advise.Ledger, ledger.Deps{
+		Write: f.conn, Read: f.readConn, Log: f.log, Registry: f.tel.Registry, Now: time.Now,
+	})
+	if err != nil {
+		return err
+	}
+	f.feed, err = live.New(f.settings.Advise.Feed, live.Deps{
+		Conn: f.readConn, Log: topicLog{f.engines.Kafka}, Logger: f.log, Registry: f.tel.Registry, Now: time.Now,
+	})
+	return err
 }
 
 // run runs the stages until ctx ends or an engine dies.

@@ -33,6 +33,7 @@ type settings struct {
 	Enrich    pass.Config       `yaml:"enrich"`
 	Traffic   traffic.Config    `yaml:"traffic"`
 	API       api.Config        `yaml:"api"`
+	Advise    api.AdviseConfig  `yaml:"advise"`
 	Telemetry telemetry.Config  `yaml:"telemetry"`
 }
 
@@ -55,13 +56,13 @@ func defaultSettings() settings {
 			Fabric: fabric.DefaultConfig(), NIC: nic.DefaultConfig(), Simulate: simulate.DefaultConfig(),
 		},
 		Load: load.DefaultConfig(), Enrich: pass.DefaultConfig(), Traffic: traffic.DefaultConfig(),
-		API: api.DefaultConfig(), Telemetry: telemetry.DefaultConfig(),
+		API: api.DefaultConfig(), Advise: api.DefaultAdviseConfig(), Telemetry: telemetry.DefaultConfig(),
 	}
 }
 
 // Validate checks every block that will be used, and names the keys at fault.
 func (s *settings) Validate() error {
-	errs := []error{s.Engine.Validate(), s.Topics.Validate(), s.Load.Validate(), s.Enrich.Validate(), s.Traffic.Validate(), s.API.Validate(), s.Telemetry.Validate()}
+	errs := []error{s.Engine.Validate(), s.Topics.Validate(), s.Load.Validate(), s.Enrich.Validate(), s.Traffic.Validate(), s.API.Validate(), s.Advise.Validate(), s.Telemetry.Validate()}
 	for _, name := range s.Collect.Sources {
 		c, ok := collectors()[name]
 		if !ok {
