@@ -137,6 +137,15 @@ func (b *browser) text(selector string) string {
 	return out
 }
 
+func (b *browser) attribute(selector, name string) string {
+	b.t.Helper()
+	out, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](fmt.Sprintf(`document.querySelector(%q)?.getAttribute(%q) ?? ""`, selector, name)))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return out
+}
+
 // shows polls until an element holds a text.
 func (b *browser) shows(selector, want string) {
 	b.t.Helper()
@@ -365,6 +374,9 @@ func TestPage(t *testing.T) {
 				for _, v := range views {
 					where := fmt.Sprintf("%s-%s-%d", v.name, theme, width)
 					b.open(v.path)
+					if state := b.attribute(".view", "data-state"); state != "drawn" && v.name != "job-unknown" {
+						t.Errorf("%s is %s: %s", where, state, b.text("main"))
+					}
 					wide, err := chromedp.Run(b.ctx, chromedp.Evaluate[int](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
 					if err != nil || wide > 0 {
 						t.Errorf("%s is %d pixels wider than the screen (%v)", where, wide, err)

@@ -6,6 +6,7 @@ import { figure, plural, span, unknown } from "./words.js";
 export function open(root, route, shell) {
   shell.title("Advice");
   const q = route.query;
+  let names = new Map(); // what people call each domain
   const out = h("div", { role: "region", "aria-label": "Advice", "aria-live": "polite" });
   const field = (label, name, attrs, hint) => h("label", { class: "field" }, h("span", null, label), h("input", { name, autocomplete: "off", value: q.get(name) ?? "", ...attrs }), hint ? h("small", null, hint) : null);
   const whole = { type: "number", min: "0", step: "1", inputmode: "numeric" };
@@ -17,6 +18,7 @@ export function open(root, route, shell) {
     field("Run time, hours", "hours", { type: "number", min: "0", step: "any", inputmode: "decimal" }),
     field("Longest wait, minutes", "wait", whole, "empty = no limit"),
     field("Segment, nodes", "segment_nodes", whole, "nodes that must stay together; empty = all"),
+    field("Cluster", "cluster", { spellcheck: "false" }, "empty = the only one"),
     field("Not these nodes", "exclude_nodes", { spellcheck: "false" }, "names with commas between"),
     h("label", { class: "check" }, h("input", { type: "checkbox", name: "exclusive_domain" }), " Nobody else in its domains"),
     h("label", { class: "check" }, h("input", { type: "checkbox", name: "preempt" }), " Say who would have to make room"),
@@ -29,13 +31,13 @@ export function open(root, route, shell) {
     const f = new FormData(form);
     const number = (name) => (f.get(name) ? Number(f.get(name)) : undefined);
     const request = {
-      gpus: number("gpus"), mode: f.get("mode") || undefined, class: f.get("class").trim() || undefined, segment_nodes: number("segment_nodes"),
+      gpus: number("gpus"), cluster: f.get("cluster").trim() || undefined, mode: f.get("mode") || undefined, class: f.get("class").trim() || undefined, segment_nodes: number("segment_nodes"),
       duration_s: f.get("hours") ? Math.round(Number(f.get("hours")) * 3600) : undefined, duration_basis: f.get("hours") ? "limit" : undefined,
       max_wait_s: f.get("wait") ? Number(f.get("wait")) * 60 : undefined,
       exclude_nodes: f.get("exclude_nodes").split(/[\s,]+/).filter(Boolean), exclusive_domain: f.has("exclusive_domain") || undefined, preempt: f.has("preempt") ? "plan" : undefined,
     };
     if (request.exclude_nodes.length === 0) delete request.exclude_nodes;
-    shell.replace(Object.fromEntries([...f].filter(([k]) => ["gpus", "mode", "class", "segment_nodes", "hours", "wait"].includes(k))));
+    shell.replace(Object.fromEntries([...f].filter(([k]) => ["gpus", "cluster", "mode", "class", "segment_nodes", "hours", "wait"].includes(k))));
     put(out, box("loading", "Asking the advisor…"));
     try {
       draw(await post("/v1/advice", request));
@@ -47,8 +49,9 @@ export function open(root, route, shell) {
   }
 
   function refused(error, gpus) {
-    if ([404, 405, 501].includes(error.status) || (error.status === 503 && !error.problem.code)) {
-      return put(out, box("unknown", "The advisor is not available here.", error.status === 503 ? error.message : "This Spillway was started without it. ", " Meanwhile ",
+    const { code } = error.problem;
+    if (code === "not_ready" || (!code && [404, 405, 501, 503].includes(error.status))) {
+      return put(out, box("unknown", "The advisor is not available here.", code || error.status === 503 ? `${error.problem.detail}. ${error.problem.remedy ?? ""}` : "This Spillway was started without it.", " Meanwhile ",
         h("a", { href: `/slots?gpus=${gpus}` }, `slots of ${plural(gpus, "GPU")}`), " shows which domain has room."));
     }
     const p = error.problem;
@@ -71,7 +74,7 @@ export function open(root, route, shell) {
       a.kueue && Object.keys(a.kueue).length ? h("section", { class: "panel" }, h("h2", null, "Kueue"), copyable(Object.entries(a.kueue).map(([k, v]) => `${k}: ${JSON.stringify(v)}`).join("\n"), "the annotations")) : null,
       none ? null : table("Candidates, best first", [
         { head: "Rank", number: true, cell: (c) => c.rank }, { head: "Start", cell: (c) => (c.start === "now" ? "now" : `in ${span(c.wait_s)} (${c.start_basis || "basis not told"})`) },
-        { head: "Nodes by domain", cell: (c) => c.domains.map((d) => `${d.id} ${d.nodes}`).join(" + ") },
+        { head: "Nodes by domain", cell: (c) => c.domains.map((d) => `${names.get(d.id) ?? d.id} ${d.nodes}`).join(" + ") },
         { head: "Slowdown", cell: (c) => (c.predicted.slowdown ? `${c.predicted.slowdown.map((n) => n.toFixed(2)).join(" to ")}x` : unknown()) }, { head: "Basis", cell: (c) => c.predicted.basis },
         { head: "Lost GPU-hours", cell: (c) => (c.lost_gpu_hours ? c.lost_gpu_hours.map((n) => n.toFixed(0)).join(" to ") : unknown()) },
         { head: "Slots left", cell: (c) => (c.frag ? `${c.frag.slots_after} of ${c.frag.slots_before}` : unknown()) },
@@ -83,9 +86,11 @@ export function open(root, route, shell) {
   return {
     every: 0,
     async refresh() {
+      const domains = await get("/v1/domains");
+      names = new Map(domains.domains.map((d) => [d.domain, d.label ?? d.domain]));
       if (q.get("gpus")) await ask();
       else put(out, box("empty", "Nothing asked yet.", "Give the size of a job and ask."));
-      return get("/v1/domains"); // for how old the facts are
+      return domains;
     },
   };
 }

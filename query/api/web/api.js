@@ -8,6 +8,9 @@ export class Refusal extends Error {
   }
 }
 
+// Gone says that nobody answered at all.
+export class Gone extends Error {}
+
 const tokenKey = "spillway-token";
 let held = null; // where storage is off, the token lasts as long as the page
 
@@ -47,12 +50,22 @@ function askToken(refused) {
   return asking;
 }
 
+// reach tells a service that is gone from a fault of this page: fetch throws a TypeError for both.
+async function reach(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Gone("Spillway does not answer", { cause: error });
+  }
+}
+
 async function call(path, options, signal) {
   for (let tries = 0; ; tries++) {
     const used = token();
     const headers = { ...options.headers };
     if (used) headers.Authorization = `Bearer ${used}`;
-    const response = await fetch(path, { ...options, headers, signal, cache: "no-store" });
+    const response = await reach(path, { ...options, headers, signal, cache: "no-store" });
     if (response.status === 401 && tries < 3) {
       if (token() === used) await askToken(Boolean(used));
       continue;

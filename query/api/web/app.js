@@ -1,8 +1,8 @@
 // The shell: which view an address shows, how old its facts are, keys, theme. A view is a module that exports
 // open(root, route, shell) and returns {refresh, every, close}: refresh asks again and draws, every is how often.
 import { box, h, keep, kept, put } from "./dom.js";
-import { Refusal } from "./api.js";
-import { plural, span } from "./words.js";
+import { Gone, Refusal } from "./api.js";
+import { plural, span, withCode } from "./words.js";
 
 const views = [
   [/^\/racks$/, () => import("./racks.js")],
@@ -28,7 +28,7 @@ let lastGood = null;
 let lastKind = "";
 
 function say(kind, word, text) {
-  put(freshness, Object.assign(document.createElement("strong"), { textContent: word }), " ", text);
+  put(freshness, Object.assign(document.createElement("strong"), { textContent: word }), " ", withCode(text));
   freshness.className = `freshness ${kind}`;
   if (kind !== lastKind && lastKind !== "") announce(`${word} ${text}`);
   lastKind = kind;
@@ -133,7 +133,7 @@ async function tick(view, root, mine) {
       if (answer) facts(answer);
     } catch (error) {
       if (mine !== turn || error.name === "AbortError") return;
-      if (!(error instanceof Refusal) && !(error instanceof TypeError)) throw error;
+      if (!(error instanceof Refusal) && !(error instanceof Gone)) throw error;
       failed(error, root);
     }
   }

@@ -103,6 +103,16 @@ export function colouring(m, mode) {
   };
 }
 
+// worst are the jobs whose spill is drawn when none is selected; more lines than that say nothing.
+export function worst(m) {
+  const most = 25;
+  const { jobs } = m.map;
+  const spilled = [];
+  jobs.forEach((j, i) => { if (j.outcome === "spill" && !j.probe) spilled.push(i); });
+  const excess = (i) => (jobs[i].domains_used ?? 0) - (jobs[i].domains_min ?? 0);
+  return spilled.sort((a, b) => excess(b) - excess(a) || (jobs[b].gpus ?? 0) - (jobs[a].gpus ?? 0)).slice(0, most);
+}
+
 const cells = { small: 3, medium: 7, large: 14 }; // pixels a GPU takes
 const rowsMost = 18; // a taller domain goes on in a second column
 
@@ -154,7 +164,9 @@ export class RackMap {
   show(m, colours, zoom, lines) {
     this.m = m;
     this.colours = colours;
+    const before = this.zoom;
     this.zoom = zoom === "auto" ? (m.domains <= 40 ? "large" : m.domains <= 250 ? "medium" : "small") : zoom;
+    if (before !== this.zoom) this.tiles.clear();
     this.lines = lines;
     this.cursor = Math.min(this.cursor, m.domains - 1);
     this.layout();
@@ -223,7 +235,8 @@ export class RackMap {
 
   pattern(c, style) {
     if (!this.tiles.has(style)) {
-      const t = tile(style, this.scale * (this.zoom === "large" ? 1 : 0.7));
+      // A cross on three pixels would be a blot.
+      const t = this.zoom === "small" && style.pattern === "cross" ? null : tile(style, this.scale * (this.zoom === "large" ? 1 : 0.7));
       this.tiles.set(style, t ? c.createPattern(t, "repeat") : style.fill);
     }
     return this.tiles.get(style);
@@ -263,7 +276,7 @@ export class RackMap {
     }
     c.globalAlpha = 1;
     if (dim) this.drawLinks(c, [this.selected.job]);
-    else if (this.lines) this.drawLinks(c, this.worst());
+    else if (this.lines) this.drawLinks(c, worst(m));
     if (!this.drawn) performance.mark("map-drawn"); // for who measures how soon it is there
     this.drawn = true;
   }
@@ -334,16 +347,6 @@ export class RackMap {
     c.textAlign = "center";
     c.fillText(text, x + (cell - 1) / 2, y + cell - 4, cell - 2);
     c.textAlign = "left";
-  }
-
-  // worst are the jobs whose spill is drawn when none is selected; more lines than that say nothing.
-  worst() {
-    const most = 25;
-    const { jobs } = this.m.map;
-    const spilled = [];
-    jobs.forEach((j, i) => { if (j.outcome === "spill" && !j.probe) spilled.push(i); });
-    const excess = (i) => (jobs[i].domains_used ?? 0) - (jobs[i].domains_min ?? 0);
-    return spilled.sort((a, b) => excess(b) - excess(a) || (jobs[b].gpus ?? 0) - (jobs[a].gpus ?? 0)).slice(0, most);
   }
 
   // drawLinks joins the racks of a job, the largest shard to each of the others.

@@ -1,7 +1,7 @@
 // Racks: who is where, which jobs cross racks, what is free or out of service.
 import { box, h, keep, kept, put, table } from "./dom.js";
 import { get } from "./api.js";
-import { RackMap, colouring, readMap } from "./rackmap.js";
+import { RackMap, colouring, readMap, worst } from "./rackmap.js";
 import { kinds, tile } from "./palette.js";
 import { badge, causes, clock, domainHref, figure, jobHref, outcomeOf, plural, when } from "./words.js";
 
@@ -147,7 +147,7 @@ export function open(root, route, shell) {
   }
 
   function showSpills() {
-    const list = m ? map.worst().map((i) => [i, m.map.jobs[i]]) : [];
+    const list = m ? worst(m).map((i) => [i, m.map.jobs[i]]) : [];
     if (!m) return;
     put(panel, h("h2", null, "Spilling now"),
       list.length === 0 ? h("p", null, state.at ? "No job spilled at that moment." : "No job spills now.") : h("ul", { class: "jobs" }, list.slice(0, 8).map(([i, j]) => h("li", null,
