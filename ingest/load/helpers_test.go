@@ -65,6 +65,17 @@ type proxy struct {
 	limits func() limits
 	thawed chan struct{}
 	wg     sync.WaitGroup
+	mu     sync.Mutex
+	open   map[net.Conn]bool
+}
+
+// cut ends every connection that is open.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.open {
+		c.Close()
+	}
 }
 
 func newProxy(t testing.TB, target string, l func() limits) *proxy {
@@ -73,7 +84,7 @@ func newProxy(t testing.TB, target string, l func() limits) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{address: listener.Addr().String(), target: target, limits: l, thawed: make(chan struct{})}
+	p := &proxy{address: listener.Addr().String(), target: target, limits: l, thawed: make(chan struct{}), open: map[net.Conn]bool{}}
 	p.thaw = sync.OnceFunc(func() { close(p.thawed) })
 	p.wg.Go(func() {
 		for {
@@ -102,6 +113,14 @@ func (p *proxy) serve(client net.Conn) {
 		client.Close()
 		return
 	}
+	p.mu.Lock()
+	p.open[client] = true
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.open, client)
+		p.mu.Unlock()
+	}()
 	l := p.limits()
 	cut := sync.OnceFunc(func() {
 		client.Close()
