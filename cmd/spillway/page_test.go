@@ -361,7 +361,7 @@ func TestPage(t *testing.T) {
 		views := []struct{ name, path string }{
 			{"racks", "/racks"}, {"racks-job", "/racks?job=" + spill.JobID}, {"racks-tenant", "/racks?by=tenant&lines=off"}, {"racks-table", "/racks?as=table"},
 			{"rack", rackPage}, {"spills", "/spills"}, {"spills-empty", "/spills?user=nobody"}, {"job", jobPage},
-			{"job-unknown", "/jobs/404404"}, {"slots", "/slots"}, {"advice", "/advice?gpus=64"}, {"topology", "/topology"}, {"status", "/status"},
+			{"job-unknown", "/jobs/404404"}, {"slots", "/slots"}, {"advice", "/advice?gpus=64"}, {"topology", "/topology"}, {"report-view", "/report?since=1d"}, {"status", "/status"},
 		}
 		for _, theme := range []string{"light", "dark"} {
 			for _, width := range []int64{1280, 390} {

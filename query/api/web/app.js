@@ -12,6 +12,7 @@ const views = [
   [/^\/slots$/, () => import("./slots.js")],
   [/^\/advice$/, () => import("./advice.js")],
   [/^\/topology$/, () => import("./topology.js")],
+  [/^\/report$/, () => import("./report.js")],
   [/^\/status$/, () => import("./status.js")],
 ];
 
@@ -102,7 +103,7 @@ async function show() {
   const match = views.map(([pattern, load]) => [path.match(pattern), load]).find(([m]) => m);
   for (const link of document.querySelectorAll("nav a")) {
     const here = link.pathname === path ||
-      (path.startsWith("/domains/") && link.pathname === "/racks") || (path.startsWith("/jobs/") && link.pathname === "/spills");
+      (path.startsWith("/domains/") && link.pathname === "/racks") || ((path.startsWith("/jobs/") || path === "/report") && link.pathname === "/spills");
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
