@@ -53,7 +53,7 @@ WITH h AS
         SELECT cluster, job_id, attempt, seq, valid_from, valid_to, outcome, gpus, domains, domain_gpus, is_deleted
         FROM verdicts
         WHERE @clusters AND (cluster, job_id, attempt, seq) IN
-            (SELECT cluster, job_id, attempt, seq FROM verdicts WHERE @clusters AND has(domains, ${domain:singlequote}) AND valid_from <= $__toTime AND valid_to >= $__fromTime)
+            (SELECT cluster, job_id, attempt, seq FROM verdicts WHERE @clusters AND has(domains, ${domain:singlequote}) AND valid_from <= $__toTime AND valid_to >= $__fromTime ORDER BY valid_from DESC LIMIT 1000)
         ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq
     )
     WHERE is_deleted = 0 AND has(domains, ${domain:singlequote}) AND valid_from <= $__toTime AND valid_to >= $__fromTime

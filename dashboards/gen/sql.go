@@ -3,34 +3,36 @@ package main
 // clusters narrows to the clusters chosen.
 const clusters = "$__conditionalAll(cluster IN (${cluster:singlequote}), $cluster)"
 
-// capacityNow is the newest word on every domain. A minute whose newest version withdraws it does not count.
+// capacityNow is the newest word on every domain. A minute whose newest version withdraws it does not count. The table is
+// read backwards in the order of its key, which costs a tenth of finding the newest by aggregation; 64 rows of a domain
+// are enough to see past withdrawn ones.
 const capacityNow = `(
-    SELECT cluster, domain, tupleElement(newest, 1) AS nodes, tupleElement(newest, 2) AS nodes_usable, tupleElement(newest, 3) AS nodes_free,
-           tupleElement(newest, 4) AS gpus, tupleElement(newest, 5) AS gpus_usable, tupleElement(newest, 6) AS gpus_held,
-           tupleElement(newest, 7) AS gpus_probe, tupleElement(newest, 8) AS gpus_free, tupleElement(newest, 9) AS slot_sizes,
-           tupleElement(newest, 10) AS slots, tupleElement(newest, 11) AS gpus_basis
-    FROM
+    WITH newest AS
     (
-        SELECT cluster, domain, argMax((nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free, slot_sizes, slots, gpus_basis), (minute, version)) AS newest
-        FROM domain_capacity
-        WHERE @clusters AND domain != '' AND is_deleted = 0
-          AND (cluster, domain, minute) IN
-          (
-              SELECT cluster, domain, max(minute)
-              FROM domain_capacity
-              WHERE @clusters AND is_deleted = 0 AND (cluster, domain, minute) NOT IN
-              (
-                  SELECT cluster, domain, minute
-                  FROM domain_capacity
-                  WHERE (cluster, domain, minute) IN (SELECT cluster, domain, minute FROM domain_capacity WHERE is_deleted = 1)
-                  GROUP BY cluster, domain, minute
-                  HAVING argMax(is_deleted, version) = 1
-              )
-              GROUP BY cluster, domain
-          )
-        GROUP BY cluster, domain
+        SELECT cluster, domain, minute, version
+        FROM
+        (
+            SELECT *
+            FROM
+            (
+                SELECT cluster, domain, minute, version, is_deleted
+                FROM domain_capacity
+                WHERE @clusters AND domain != ''
+                ORDER BY cluster DESC, domain DESC, minute DESC
+                LIMIT 64 BY cluster, domain
+            )
+            ORDER BY version DESC
+            LIMIT 1 BY cluster, domain, minute
+        )
+        WHERE is_deleted = 0
+        ORDER BY minute DESC
+        LIMIT 1 BY cluster, domain
     )
-    WHERE nodes > 0
+    SELECT cluster, domain, nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free, slot_sizes, slots, gpus_basis
+    FROM domain_capacity
+    PREWHERE minute IN (SELECT minute FROM newest)
+    WHERE (cluster, domain, minute, version) IN newest AND nodes > 0
+    LIMIT 1 BY cluster, domain
 )`
 
 // labels are what people call each domain: the rack, or else the block, that most of its nodes are in.
