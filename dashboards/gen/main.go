@@ -17,7 +17,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "gen: name the directory to write the boards to")
 		os.Exit(2)
 	}
-	for _, board := range []*dashboard.DashboardBuilder{fleet(), spills(), job(), domain(), capacity(), topology(), pipeline()} {
+	for _, board := range []*dashboard.DashboardBuilder{fleet(), spills(), job(), domain(), capacity(), topology(), advice(), pipeline()} {
 		if err := write(os.Args[1], board); err != nil {
 			fmt.Fprintln(os.Stderr, "gen:", err)
 			os.Exit(1)

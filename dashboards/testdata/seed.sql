@@ -91,3 +91,11 @@ FROM attempts ARRAY JOIN range(10) AS m WHERE cluster = 'alpha' AND start > {now
 INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, valid_from, valid_to, evidence, reason, nvlink_bytes_per_second, scale_out_bytes_per_second, gpus, gpus_measured, version)
 SELECT 'alpha', job_id, attempt, 0, assumeNotNull(start), '2200-01-01', if(cityHash64(job_id) % 2, 'unknown', 'silent_fallback'), if(cityHash64(job_id) % 2, 'not_measured', ''), if(cityHash64(job_id) % 2, NULL, 1e9), NULL, gpus, 0, 1
 FROM attempts WHERE cluster = 'alpha' AND start > {now:DateTime64(3)} - INTERVAL 2 DAY;
+
+INSERT INTO advice_ledger (asked_at, cluster, advice_id, caller, job_id, mode, gpus, strategy, age_ms, code, recommendation, wait_s, domains, domain_nodes, slowdown_low, slowdown_high, took_us)
+SELECT assumeNotNull(start) - INTERVAL 30 SECOND, 'alpha', concat('adv', job_id), 'api', if(h % 2 = 0, job_id, ''), 'preferred', assumeNotNull(gpus), 'bounded', if(h % 9 = 0, NULL, 200), if(h % 10 = 0, 'stale', ''), if(h % 4 = 0, 'wait', 'place'), 0,
+       if(h % 3 = 0, ['uuid-0'], [concat('uuid-', toString(h % {domains:UInt32}))]), [4], if(h % 5 = 0, NULL, 1.1), if(h % 5 = 0, NULL, 1.3), 900
+FROM (SELECT *, cityHash64(job_id) AS h FROM attempts WHERE cluster = 'alpha' AND cityHash64(job_id) % 4 < 3);
+
+INSERT INTO advice_feedback (told_at, cluster, advice_id, job_id, chosen, slowdown)
+SELECT assumeNotNull(start), 'alpha', concat('adv', job_id), job_id, if(cityHash64(job_id) % 3 = 0, NULL, 1), if(cityHash64(job_id) % 5 = 0, NULL, 1.2) FROM attempts WHERE cluster = 'alpha' AND cityHash64(job_id) % 8 = 1;
