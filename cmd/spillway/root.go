@@ -78,10 +78,10 @@ func newRoot() *cobra.Command {
 		inGroup("run", upCommand(), demoCommand(), collectCommand(), loadCommand(), enrichCommand(), serveCommand(), migrateCommand())...,
 	)
 	root.AddCommand(
-		inGroup("ask", slotsCommand(), spillsCommand(), jobCommand(), explainCommand(), domainsCommand(), statusCommand(), reportCommand())...,
+		inGroup("ask", adviseCommand(), slotsCommand(), spillsCommand(), jobCommand(), explainCommand(), domainsCommand(), statusCommand(), reportCommand())...,
 	)
 	root.AddCommand(
-		inGroup("tool", replayCommand(), checkCommand(), configCommand(), benchCommand(), engineCommand())...,
+		inGroup("tool", probeCommand(), replayCommand(), simulateCommand(), checkCommand(), configCommand(), benchCommand(), engineCommand())...,
 	)
 	root.AddCommand(&cobra.Command{
 		Use: "exit-codes", Short: "Exit codes of every subcommand", Long: exitCodes,
