@@ -291,7 +291,11 @@ func TestPage(t *testing.T) {
 		b.open("/jobs/404404")
 		b.shows("main", "never seen")
 		b.open("/advice?gpus=64")
-		b.shows("main", "advisor")
+		b.shows("main", "Recommendation")
+		b.shows("main", "sbatch --nodes=16")
+		b.base, _ = serveAlso(t, f, api.DefaultConfig()) // keeps no picture of the fleet
+		b.open("/advice?gpus=64")
+		b.shows("main", "The advisor is not available here")
 	})
 	t.Run("what stays on the screen is said to be old when the service is gone", func(t *testing.T) {
 		b := b.in(t)

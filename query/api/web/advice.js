@@ -3,6 +3,13 @@ import { box, copyable, h, put, table } from "./dom.js";
 import { Refusal, get, post } from "./api.js";
 import { figure, plural, span, unknown } from "./words.js";
 
+// slowdown is [low, high] against the best shape.
+function slowdown(range) {
+  if (!range) return unknown();
+  const [low, high] = range.map((n) => n.toFixed(2));
+  return low === high ? (low === "1.00" ? "none" : `${low}x`) : `${low} to ${high}x`;
+}
+
 export function open(root, route, shell) {
   shell.title("Advice");
   const q = route.query;
@@ -73,9 +80,9 @@ export function open(root, route, shell) {
       a.slurm?.length ? h("section", { class: "panel" }, h("h2", null, "Slurm"), copyable(`sbatch ${a.slurm.join(" ")}`, "the sbatch line")) : null,
       a.kueue && Object.keys(a.kueue).length ? h("section", { class: "panel" }, h("h2", null, "Kueue"), copyable(Object.entries(a.kueue).map(([k, v]) => `${k}: ${JSON.stringify(v)}`).join("\n"), "the annotations")) : null,
       none ? null : table("Candidates, best first", [
-        { head: "Rank", number: true, cell: (c) => c.rank }, { head: "Start", cell: (c) => (c.start === "now" ? "now" : `in ${span(c.wait_s)} (${c.start_basis || "basis not told"})`) },
+        { head: "Rank", number: true, cell: (c) => c.rank }, { head: "Start", cell: (c) => (c.start === "now" ? "now" : `in ${span(c.wait_s)} (by ${(c.start_basis || "a basis not told").replaceAll("_", " ")})`) },
         { head: "Nodes by domain", cell: (c) => c.domains.map((d) => `${names.get(d.id) ?? d.id} ${d.nodes}`).join(" + ") },
-        { head: "Slowdown", cell: (c) => (c.predicted.slowdown ? `${c.predicted.slowdown.map((n) => n.toFixed(2)).join(" to ")}x` : unknown()) }, { head: "Basis", cell: (c) => c.predicted.basis },
+        { head: "Slowdown", cell: (c) => slowdown(c.predicted.slowdown) }, { head: "Basis", cell: (c) => c.predicted.basis },
         { head: "Lost GPU-hours", cell: (c) => (c.lost_gpu_hours ? c.lost_gpu_hours.map((n) => n.toFixed(0)).join(" to ") : unknown()) },
         { head: "Slots left", cell: (c) => (c.frag ? `${c.frag.slots_after} of ${c.frag.slots_before}` : unknown()) },
       ], a.candidates),
