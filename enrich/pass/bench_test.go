@@ -57,7 +57,7 @@ func BenchmarkBackfill(b *testing.B) {
 		stats := s.once()
 		b.ReportMetric(time.Since(begun).Seconds(), "s/backfill")
 		b.Logf("fold and judge: %+v", stats)
-		for _, step := range []string{"membership", "nodes", "attempts", "affected", "judge", "capacity", "judge_placed", "judge_sizes", "judge_spread", "judge_facts", "judge_holdings", "judge_free", "judge_verdict", "judge_store"} {
+		for _, step := range []string{"membership", "nodes", "attempts", "affected", "judge", "capacity", "judge_read", "judge_facts", "judge_rule", "judge_store", "judge_send"} {
 			b.Logf("%-16s %6.2f s", step, s.seconds(step))
 		}
 		begun = time.Now()

@@ -232,7 +232,9 @@ func (h clusterHistory) begin(s sweeping, first, window int64) []sweptChange {
 		}
 	}
 	changes := append(ends, begins...)
-	slices.SortStableFunc(changes, func(a, b sweptChange) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(changes, func(a, b sweptChange) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(bit(a.begin), bit(b.begin)))
+	})
 	return changes
 }
 

@@ -185,6 +185,15 @@ func (b batch) where(table string) string {
 	return "(" + cond + ")"
 }
 
+// seen is a SQL condition that holds for all rows of a raw table that this batch or an earlier one covers.
+func (b batch) seen(table string) string {
+	cond := "1"
+	for _, r := range b.of(table) {
+		cond += fmt.Sprintf(" AND NOT (kafka_partition = %d AND kafka_offset >= %d)", r.Partition, r.To)
+	}
+	return "(" + cond + ")"
+}
+
 // nodeSpan says that what was known of a node over [From, To) has changed.
 type nodeSpan struct {
 	Cluster, Node string

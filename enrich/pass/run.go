@@ -1,6 +1,7 @@
 package pass
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"go.opentelemetry.io/otel/codes"
 )
 
@@ -68,7 +70,8 @@ func (p *Passes) once(ctx context.Context) (s Stats, more bool, err error) {
 		return s, false, err
 	}
 	if seen == p.state.seen && !p.state.unclean {
-		return s, false, p.gauges(ctx)
+		p.gauges()
+		return s, false, nil
 	}
 	ctx, span := p.tracer.Start(ctx, "enrich.pass")
 	defer func() {
@@ -83,7 +86,8 @@ func (p *Passes) once(ctx context.Context) (s Stats, more bool, err error) {
 	}
 	if len(b) == 0 && !p.state.unclean {
 		p.state.seen = seen
-		return s, false, p.gauges(ctx)
+		p.gauges()
+		return s, false, nil
 	}
 	if s, err = p.handle(ctx, b); err != nil {
 		return s, false, err
@@ -93,7 +97,8 @@ func (p *Passes) once(ctx context.Context) (s Stats, more bool, err error) {
 		p.m.oldest.Store(0)
 	}
 	p.m.passes.WithLabelValues("ok").Inc()
-	return s, !whole, p.gauges(ctx)
+	p.gauges()
+	return s, !whole, nil
 }
 
 // handle does one batch: fold, judge, capacity, progress.
@@ -297,40 +302,62 @@ const gaugesEvery = 2 * time.Second
 // excessJobs bounds the jobs that spillway_job_excess_domains names.
 const excessJobs = 50
 
-// gauges reads the running spills when verdicts have changed.
-func (p *Passes) gauges(ctx context.Context) error {
-	if !p.state.gaugesDue || p.now().Sub(p.state.gaugesSince) < gaugesEvery {
+// runningSpill is a running placement that is a spill.
+type runningSpill struct {
+	cluster, job, class, cause string
+	excess                     int64 // -1 = cannot say
+}
+
+// loadSpills reads the running spills of all clusters: most of them no pass may have to do with for long.
+func (p *Passes) loadSpills(ctx context.Context) error {
+	p.state.spills = map[string][]runningSpill{}
+	return p.ask(ctx, question{file: "running_spills"}, func(rows driver.Rows) error {
+		var s runningSpill
+		if err := rows.Scan(&s.cluster, &s.job, &s.class, &s.cause, &s.excess); err != nil {
+			return err
+		}
+		p.state.spills[s.cluster] = append(p.state.spills[s.cluster], s)
 		return nil
+	})
+}
+
+// spills are the running spills of a cluster.
+func (c *cluster) spills() (out []runningSpill) {
+	for id, j := range c.jobs {
+		for i := range j.verdicts {
+			if v := &j.verdicts[i]; v.outcome == "spill" && v.to == forever && v.deleted == 0 {
+				a := cmp.Or(j.attempt(v.attempt), &attemptRow{})
+				out = append(out, runningSpill{c.name, id, a.class, v.cause, v.excess})
+			}
+		}
 	}
-	rows, err := p.conn.Query(ctx, `WITH running AS (SELECT cluster, job_id, attempt, seq FROM verdicts WHERE valid_to = toDateTime64('2200-01-01', 3, 'UTC') AND outcome = 'spill')
-		SELECT v.cluster, a.service_class, v.cause, v.job_id, ifNull(v.excess_domains, 0)
-		FROM (SELECT * FROM verdicts WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM running) AND (cluster, job_id, attempt, seq) IN (SELECT * FROM running)
-			ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq) AS v
-		LEFT JOIN (SELECT cluster, job_id, attempt, service_class FROM attempts WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM running)
-			ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt) AS a ON v.cluster = a.cluster AND v.job_id = a.job_id AND v.attempt = a.attempt
-		WHERE NOT v.is_deleted AND v.outcome = 'spill' AND v.valid_to = toDateTime64('2200-01-01', 3, 'UTC')
-		ORDER BY v.excess_domains DESC, v.cluster, v.job_id`)
-	if err != nil {
-		return fmt.Errorf("read running spills: %w", err)
+	return out
+}
+
+// gauges counts the running spills when verdicts have changed.
+func (p *Passes) gauges() {
+	if !p.state.gaugesDue || p.now().Sub(p.state.gaugesSince) < gaugesEvery {
+		return
 	}
-	defer rows.Close()
+	for name, c := range p.state.clusters {
+		p.state.spills[name] = c.spills()
+	}
 	p.m.spilled.Reset()
 	p.m.excess.Reset()
-	for named := 0; rows.Next(); {
-		var cluster, class, cause, job string
-		var excess int32
-		if err := rows.Scan(&cluster, &class, &cause, &job, &excess); err != nil {
-			return fmt.Errorf("read running spills: %w", err)
-		}
-		p.m.spilled.WithLabelValues(cluster, class, cause).Inc()
-		if excess > 0 && named < excessJobs {
-			p.m.excess.WithLabelValues(cluster, job).Set(float64(excess))
-			named++
+	var all []runningSpill
+	for _, list := range p.state.spills {
+		for _, s := range list {
+			p.m.spilled.WithLabelValues(s.cluster, s.class, s.cause).Inc()
+			if s.excess > 0 {
+				all = append(all, s)
+			}
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read running spills: %w", err)
+	slices.SortFunc(all, func(a, b runningSpill) int {
+		return cmp.Or(cmp.Compare(b.excess, a.excess), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.job, b.job))
+	})
+	for _, s := range all[:min(excessJobs, len(all))] {
+		p.m.excess.WithLabelValues(s.cluster, s.job).Set(float64(s.excess))
 	}
 	p.state.gaugesDue, p.state.gaugesSince = false, p.now()
-	return nil
 }

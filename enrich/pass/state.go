@@ -17,11 +17,12 @@ type partitionOf struct {
 type runState struct {
 	ready bool
 
-	next      map[partitionOf]int64 // first offset not judged yet
-	watermark uint64                // version of the last pass that finished
-	unclean   bool                  // rows of a pass that did not finish may exist
-	seen      string                // what the raw tables looked like when all of it was judged
-	clusters  map[string]*cluster   // what is in memory of them
+	next      map[partitionOf]int64     // first offset not judged yet
+	watermark uint64                    // version of the last pass that finished
+	unclean   bool                      // rows of a pass that did not finish may exist
+	seen      string                    // what the raw tables looked like when all of it was judged
+	clusters  map[string]*cluster       // what is in memory of them
+	spills    map[string][]runningSpill // by cluster, as last known
 	rulings   rulings
 
 	gaugesDue   bool
@@ -57,6 +58,9 @@ func (p *Passes) load(ctx context.Context) error {
 	}
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("read progress: %w", err)
+	}
+	if err := p.loadSpills(ctx); err != nil {
+		return err
 	}
 	s.ready, s.unclean, s.gaugesDue = true, true, true
 	return nil
