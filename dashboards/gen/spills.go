@@ -31,18 +31,13 @@ SELECT $__timeInterval(valid_from) AS time, if(countIf(outcome != 'unknown') = 0
        countIf(outcome = 'unknown') / count() AS unknown
 FROM @verdicts GROUP BY time ORDER BY time`)).
 		WithPanel(rows("By account and queue", "GPU-hours in placements that spilled, and how often what was asked at a level was not given.", `
-WITH h AS (SELECT cluster, job_id, attempt, valid_from, least(valid_to, toDateTime64($__toTime, 3, 'UTC')) AS until, outcome, gpus, cause FROM @verdicts),
-     r AS
-     (
-         SELECT cluster, job_id, attempt, account, queue, probe
-         FROM (SELECT cluster, job_id, attempt, account, queue, probe, is_deleted FROM attempts WHERE @clusters AND observed_last >= $__fromTime ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt)
-         WHERE is_deleted = 0
-     )
+WITH h AS (SELECT cluster, cityHash64(cluster, job_id, attempt) AS run, valid_from, least(valid_to, toDateTime64($__toTime, 3, 'UTC')) AS until, outcome, gpus, cause FROM @verdicts),
+     -- Account and queue are the same in every version of a run, so any will do.
+     r AS (SELECT cityHash64(cluster, job_id, attempt) AS run, account, queue FROM attempts WHERE @clusters AND observed_last >= $__fromTime AND is_deleted = 0 AND probe = 0)
 SELECT h.cluster AS cluster, r.account AS account, r.queue AS queue, count() AS placements, countIf(h.outcome = 'spill') AS spills,
        round(sumIf(ifNull(h.gpus, 0) * dateDiff('second', h.valid_from, h.until), h.outcome = 'spill') / 3600) AS spilled_gpu_hours,
        countIf(h.cause = 'policy') AS policy, countIf(h.cause = 'timing') AS timing, countIf(h.cause = 'repack') AS repack, countIf(h.cause = 'capacity') AS capacity,
        countIf(h.outcome = 'unknown') AS unknown
-FROM h INNER JOIN r ON r.cluster = h.cluster AND r.job_id = h.job_id AND r.attempt = h.attempt
-WHERE r.probe = 0
+FROM h INNER ANY JOIN r ON r.run = h.run
 GROUP BY cluster, account, queue ORDER BY spilled_gpu_hours DESC LIMIT 100`))
 }
