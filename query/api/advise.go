@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/query/ledger"
 	"github.com/spillway-io/spillway/query/live"
+	"github.com/spillway-io/spillway/query/read"
 )
 
 // advisor answers from memory alone.
@@ -244,6 +245,7 @@ func (s *Server) adviceRoutes() {
 			return out, nil
 		})
 	get(s, "grade-advice", "/v1/advice/grade", "What became of the advice that was given", s.gradeAdvice)
+	get(s, "list-runs", "/v1/runs", "Runs that have ended: what `spillway simulate --from-history` tries policies on", s.runs)
 	post(s, "tell-feedback", "/v1/feedback", "Which job an advice was for, what was taken of it and what came of it", http.StatusAccepted, s.feedback)
 	post(s, "what-if", "/v1/whatif", "What draining domains or ending jobs would change", http.StatusOK, s.whatIf)
 	get(s, "get-fragmentation", "/v1/fragmentation", "How far free GPUs are of use to gangs, now and over time", s.fragmentation)
@@ -296,6 +298,22 @@ func (s *Server) gradeAdvice(ctx context.Context, in *gradeParam) (*grades, erro
 	var err error
 	out.Grades, err = s.deps.Ledger.Grades(ctx, in.Cluster, out.Since)
 	return out, err
+}
+
+type runsParam struct {
+	ClusterParam
+	Since time.Time `query:"since" doc:"RFC 3339; empty = a week before until."`
+	Until time.Time `query:"until" doc:"RFC 3339; empty = now."`
+	Limit uint64    `query:"limit" minimum:"1" maximum:"200000" default:"50000"`
+}
+
+func (s *Server) runs(ctx context.Context, in *runsParam) (*read.Runs, error) {
+	until := s.at(in.Until)
+	since := in.Since
+	if since.IsZero() {
+		since = until.Add(-7 * 24 * time.Hour)
+	}
+	return s.deps.Reader.Runs(ctx, in.Cluster, since, until, in.Limit)
 }
 
 type feedbackBody struct {

@@ -35,12 +35,12 @@ func small() Config {
 func TestSameSeedSameFigures(t *testing.T) {
 	c := small()
 	policies := Policies(&c)
-	all, err := Run(context.Background(), c, policies, []uint64{3, 4})
+	all, err := Run(context.Background(), c, policies, []uint64{3, 4}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range policies {
-		alone, err := Run(context.Background(), c, []Policy{p}, []uint64{3, 4})
+		alone, err := Run(context.Background(), c, []Policy{p}, []uint64{3, 4}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestEveryJobRunsOnceAndWhole(t *testing.T) {
 	for _, p := range Policies(&c) {
 		t.Run(p.Name, func(t *testing.T) {
 			p.Strategy = watched{p.Strategy, t}
-			rs, err := Run(context.Background(), c, []Policy{p}, []uint64{5, 6, 7})
+			rs, err := Run(context.Background(), c, []Policy{p}, []uint64{5, 6, 7}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +116,7 @@ func TestOneJobAtATime(t *testing.T) {
 		{ID: "d", Submit: 90, GPUs: 4, Run: 10, Estimate: 10, Traffic: ring},   // fits before c's promise is due
 		{ID: "z", Submit: 105, GPUs: 1, Run: 1, Estimate: 1, Traffic: ring},    // sets the span: jobs from 15 to 99 are judged
 	}
-	rs, err := Run(context.Background(), c, Policies(&c), []uint64{1})
+	rs, err := Run(context.Background(), c, Policies(&c), []uint64{1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestConfigIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := small()
 			c.edit(&cfg)
-			if _, err := Run(context.Background(), cfg, Policies(&cfg), []uint64{1}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Run(context.Background(), cfg, Policies(&cfg), []uint64{1}, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error with %q", err, c.want)
 			}
 		})
@@ -250,7 +250,7 @@ func TestTraceRuns(t *testing.T) {
 	if c.Trace, _, err = ReadTrace(file); err != nil {
 		t.Fatal(err)
 	}
-	rs, err := Run(context.Background(), c, Policies(&c), []uint64{1})
+	rs, err := Run(context.Background(), c, Policies(&c), []uint64{1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestTraceRuns(t *testing.T) {
 
 func TestTableAndPlot(t *testing.T) {
 	c := small()
-	rs, err := Run(context.Background(), c, Policies(&c), []uint64{1, 2})
+	rs, err := Run(context.Background(), c, Policies(&c), []uint64{1, 2}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func TestGoals(t *testing.T) {
 				policies = append(policies, p)
 			}
 		}
-		rs, err := Run(context.Background(), c, policies, seeds)
+		rs, err := Run(context.Background(), c, policies, seeds, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -356,7 +356,7 @@ func TestTradeOff(t *testing.T) {
 		t.Skip("prints a table of the README: run it with -full")
 	}
 	c := DefaultConfig()
-	rs, err := Run(context.Background(), c, TradeOff(&c), tuning)
+	rs, err := Run(context.Background(), c, TradeOff(&c), tuning, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,7 +386,7 @@ func TestSensitivity(t *testing.T) {
 	} {
 		c := DefaultConfig()
 		v.edit(&c)
-		rs, err := Run(context.Background(), c, Policies(&c)[4:], tuning)
+		rs, err := Run(context.Background(), c, Policies(&c)[4:], tuning, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -403,7 +403,7 @@ func BenchmarkRun(b *testing.B) {
 	for _, p := range Policies(&c) {
 		b.Run(p.Name, func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
-				if _, err := Run(context.Background(), c, []Policy{p}, []uint64{uint64(1 + i%8)}); err != nil {
+				if _, err := Run(context.Background(), c, []Policy{p}, []uint64{uint64(1 + i%8)}, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

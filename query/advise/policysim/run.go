@@ -10,7 +10,8 @@ import (
 
 // Run simulates every policy on every seed, as many at a time as there are processors, and returns the results ordered by
 // policy and then seed. The order of work does not change a figure.
-func Run(ctx context.Context, c Config, policies []Policy, seeds []uint64) ([]Result, error) {
+// done is called after each simulation, from any goroutine; it may be nil.
+func Run(ctx context.Context, c Config, policies []Policy, seeds []uint64, done func()) ([]Result, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -44,6 +45,9 @@ func Run(ctx context.Context, c Config, policies []Policy, seeds []uint64) ([]Re
 			p, s := policies[i/len(seeds)], i%len(seeds)
 			results[i], errs[i] = simulate(&c, p, inputs[s].jobs, inputs[s].fails)
 			results[i].Policy, results[i].Seed, results[i].Load = p.Name, seeds[s], c.Load
+			if done != nil {
+				done()
+			}
 		})
 	}
 	wg.Wait()

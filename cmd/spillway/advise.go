@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-io/spillway/query/advise"
+	"github.com/spillway-io/spillway/query/api"
+)
+
+func adviseCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "advise --gpus N", Short: "Where a job of N GPUs should go, when, at what predicted cost, and why", Args: cobra.NoArgs,
+		Long: "Ask the placement advisor of a running service. It reserves nothing: two who ask may be told the same.\n" +
+			"Without advice the reason is printed and the exit code is 1 (2 when the request itself is wrong).",
+		Example: "  spillway advise --gpus 64 --class train --hours 4\n  spillway advise --gpus 256 --mode preferred --segment 16 -o json",
+	}
+	c := asking(cmd)
+	r := &advise.Request{}
+	f := cmd.Flags()
+	f.IntVar(&r.GPUs, "gpus", 0, "GPUs of the job (required)")
+	f.StringVar(&r.Class, "class", "", "kind of job, of advise.classes")
+	mode := f.String("mode", "", "required, preferred or unconstrained; empty = as the class says")
+	f.IntVar(&r.SegmentNodes, "segment", 0, "nodes that must stay together; 0 = none asked")
+	f.IntVar(&r.MaxDomains, "max-domains", 0, "most domains it may be spread over; 0 = any number")
+	hours := f.Float64("hours", 0, "expected run time; 0 = as earlier runs of this user and name, if any")
+	wait := f.Duration("max-wait", 0, "longest wait for a better shape; 0 = no bound of your own")
+	f.StringVar(&r.Tenant, "tenant", "", "whose reserved nodes may be used")
+	f.StringVar(&r.User, "user", "", "whose earlier runs to go by")
+	f.StringVar(&r.Name, "name", "", "name of those runs")
+	f.StringSliceVar(&r.ExcludeNodes, "exclude", nil, "nodes not to use")
+	f.BoolVar(&r.ExclusiveDomain, "exclusive-domain", false, "nobody else in its domains")
+	room := f.Bool("make-room", false, "say who would have to make room")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if r.GPUs < 1 {
+			return usageError("say how many GPUs: spillway advise --gpus 64")
+		}
+		r.Mode, r.DurationS, r.Cluster = advise.Mode(*mode), int64(*hours*3600), c.cluster
+		if *room {
+			r.Preempt = "plan"
+		}
+		if *wait > 0 {
+			seconds := int64(wait.Seconds())
+			r.MaxWaitS = &seconds
+		}
+		var answer api.Advice
+		if err := c.post(cmd.Context(), "/v1/advice", r, &answer); err != nil {
+			return err
+		}
+		if c.output == "json" {
+			return printJSON(cmd.OutOrStdout(), answer)
+		}
+		printAdvice(cmd.OutOrStdout(), &answer)
+		return nil
+	}
+	return cmd
+}
+
+// post asks one question with a body and decodes its answer; a refusal with a remedy names it.
+func (c *client) post(ctx context.Context, path string, body, into any) error {
+	if !slices.Contains(c.formats, c.output) {
+		return usageError("output %q: write %s", c.output, strings.Join(c.formats, " or "))
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode the question: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.base, "/")+path, bytes.NewReader(raw))
+	if err != nil {
+		return usageError("api address %q: %w", c.base, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c.tokenFile != "" {
+		token, err := os.ReadFile(c.tokenFile)
+		if err != nil {
+			return fmt.Errorf("read the token: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return &exitError{exitUnreachable, fmt.Errorf("ask %s: %w: is `spillway up` running there? --api names another address", c.base, err)}
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read the answer of %s: %w", c.base, err)
+	}
+	if resp.StatusCode >= 300 {
+		var none api.NoAdvice
+		if json.Unmarshal(answer, &none) != nil || none.Code == "" {
+			return refusal(c.base, resp, answer)
+		}
+		err := fmt.Errorf("no advice (%s): %s: %s", none.Code, none.Detail, none.Remedy)
+		if len(none.Legal) > 0 {
+			err = fmt.Errorf("%w: these would be answered: %v", err, none.Legal)
+		}
+		switch none.Status {
+		case http.StatusUnprocessableEntity:
+			return &exitError{exitUsage, err}
+		case http.StatusNotFound:
+			return &exitError{exitNotFound, err}
+		}
+		return err
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return fmt.Errorf("the answer of %s is not one of this version's: %w", c.base, err)
+	}
+	return nil
+}
+
+func printAdvice(w io.Writer, a *api.Advice) {
+	fmt.Fprintf(w, "%s: %s\n", a.Recommendation, strings.Join(a.Why, "; "))
+	if a.NotNow != nil {
+		fmt.Fprintf(w, "not now in the best shape: %s\n", a.NotNow.Detail)
+	}
+	fmt.Fprintln(w)
+	t := table{head: []string{"RANK", "START", "NODES BY DOMAIN", "SLOWDOWN", "LOST GPU-H", "BASIS"}}
+	for _, c := range a.Candidates {
+		var parts []string
+		for _, d := range c.Domains {
+			parts = append(parts, fmt.Sprintf("%s:%d", clip(d.ID, 12), d.Nodes))
+		}
+		start := c.Start
+		if c.WaitS > 0 {
+			start = "in " + (time.Duration(c.WaitS) * time.Second).String()
+		}
+		slow, lost := "not predicted", "-"
+		if s := c.Predicted.Slowdown; s != nil {
+			slow = fmt.Sprintf("%.3g to %.3g", s[0], s[1])
+		}
+		if l := c.LostGPUHours; l != nil {
+			lost = fmt.Sprintf("%.3g to %.3g", l[0], l[1])
+		}
+		t.add(fmt.Sprint(c.Rank), start, strings.Join(parts, " "), slow, lost, c.Predicted.Basis)
+	}
+	t.print(w)
+	if m := a.MakeRoom; m != nil {
+		fmt.Fprintf(w, "\nroom for %d nodes in %s, for %.1f GPU-hours:\n", m.Nodes, m.Opens, m.CostGPUHours)
+		for _, move := range m.Moves {
+			to := "ends and queues again"
+			if move.To != "" {
+				to = "moves to " + move.To
+			}
+			fmt.Fprintf(w, "  job %s, %d nodes, %s\n", move.Job, move.Nodes, to)
+		}
+	}
+	fmt.Fprintf(w, "\nslurm: %s\n", strings.Join(a.Slurm, " "))
+	for k, v := range a.Kueue {
+		fmt.Fprintf(w, "kueue: %s: %s\n", k, v)
+	}
+	fmt.Fprintf(w, "good for %d s; advice %s, picture %d ms old, domains known of %.1f %% of nodes\n", a.ExpiresIn, a.AdviceID,
+		a.Snapshot.AgeMS, 100*a.Snapshot.Coverage)
+}
