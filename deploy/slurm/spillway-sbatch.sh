@@ -1,0 +1,113 @@
+#!/bin/bash
+# sbatch with advice: asks Spillway where the job would best go, adds --segment so, and submits. Put it before sbatch in
+# PATH under that name, or let users call it by its own. It fails open: without an answer within 20 ms, or when the job asks
+# for a segment itself, it is sbatch as it came.
+#
+# Variables:
+#   SPILLWAY_URL=http://127.0.0.1:8470
+#   SPILLWAY_HEADERS=FILE        # a file with: Authorization: Bearer TOKEN
+#   SPILLWAY_TIMEOUT=0.02        # seconds, for all of it
+#   SPILLWAY_CLASS=train         # kind of job
+#   SPILLWAY_GPUS_PER_NODE=4     # where the job does not say
+#   SPILLWAY_SBATCH=/usr/bin/sbatch
+
+url=${SPILLWAY_URL:-http://127.0.0.1:8470}
+sbatch=${SPILLWAY_SBATCH:-/usr/bin/sbatch}
+per_node_default=${SPILLWAY_GPUS_PER_NODE:-4}
+
+# Reads the options that matter, of the script's #SBATCH lines first and then of the command line, which wins.
+read_options() {
+	while [ $# -gt 0 ]; do
+		local key=$1 value=
+		case $1 in
+		--*=*) key=${1%%=*} value=${1#*=} ;;
+		--nodes | --gpus | --gpus-per-node | --gres | --time | --job-name | --account | --segment | -N | -G | -t | -J | -A)
+			value=$2
+			shift
+			;;
+		-[NGtJA]?*) key=${1:0:2} value=${1:2} ;;
+		esac
+		case $key in
+		--nodes | -N) nodes=${value%%-*} ;;
+		--gpus | -G) gpus=${value##*:} ;;
+		--gpus-per-node) per_node=${value##*:} ;;
+		--gres) [[ $value =~ gpu[^,]*:([0-9]+) ]] && per_node=${BASH_REMATCH[1]} ;;
+		--time | -t) limit=$value ;;
+		--job-name | -J) name=$value ;;
+		--account | -A) account=$value ;;
+		--segment) segment=$value ;;
+		esac
+		shift
+	done
+}
+
+# Seconds of a Slurm time: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S.
+seconds() {
+	[[ $1 =~ ^([0-9]+)-([0-9]+)(:([0-9]+))?(:([0-9]+))?$ ]] && {
+		echo $((10#${BASH_REMATCH[1]} * 86400 + 10#${BASH_REMATCH[2]} * 3600 + 10#${BASH_REMATCH[4]:-0} * 60 + 10#${BASH_REMATCH[6]:-0}))
+		return
+	}
+	[[ $1 =~ ^([0-9]+):([0-9]+):([0-9]+)$ ]] && {
+		echo $((10#${BASH_REMATCH[1]} * 3600 + 10#${BASH_REMATCH[2]} * 60 + 10#${BASH_REMATCH[3]}))
+		return
+	}
+	[[ $1 =~ ^([0-9]+)(:([0-9]+))?$ ]] && echo $((10#${BASH_REMATCH[1]} * 60 + 10#${BASH_REMATCH[3]:-0}))
+}
+
+post() { # path, body, seconds
+	local headers=()
+	[ -r "$SPILLWAY_HEADERS" ] && headers=(--header "@$SPILLWAY_HEADERS")
+	curl --silent --fail --noproxy '*' --max-time "$3" --header 'Content-Type: application/json' "${headers[@]}" --data-binary "$2" "$url$1"
+}
+
+text() { printf '"%s"' "$(tr -d '\000-\037"\\' <<<"$1")"; }
+
+advise() {
+	local script
+	for script in "$@"; do # the first argument that is a file is the script; the rest is its own
+		if [ -f "$script" ]; then
+			local lines
+			mapfile -t lines < <(sed -n 's/^#SBATCH[[:space:]]\+//p' "$script" | head -200 | xargs -n1 2>/dev/null)
+			read_options "${lines[@]}"
+			break
+		fi
+	done
+	local options=() arg
+	for arg in "$@"; do
+		[ "$arg" = "$script" ] && [ -f "$arg" ] && break
+		options+=("$arg")
+	done
+	read_options "${options[@]}"
+	[ -z "$segment" ] || return
+	[[ $nodes =~ ^[0-9]*$ && $gpus =~ ^[0-9]*$ && $per_node =~ ^[0-9]*$ ]] || return
+	per_node=${per_node:-$per_node_default}
+	[ -n "$gpus" ] || { [ -n "$nodes" ] && gpus=$((nodes * per_node)); }
+	[ -n "$gpus" ] && [ "$gpus" -gt "$per_node" ] || return
+	local body="{\"gpus\":$gpus,\"gpus_per_node\":$per_node,\"user\":$(text "${USER:-}"),\"name\":$(text "${name:-}"),\"tenant\":$(text "${account:-}")"
+	local s
+	s=$(seconds "$limit")
+	[ -n "$s" ] && body+=",\"duration_s\":$s,\"duration_basis\":\"limit\""
+	[ -n "$SPILLWAY_CLASS" ] && body+=",\"class\":$(text "$SPILLWAY_CLASS")"
+	answer=$(post /v1/advice "$body}" "${SPILLWAY_TIMEOUT:-0.02}") || return
+	[[ $answer =~ \"slurm\":\[[^]]*\"--segment=([0-9]+)\" ]] && segment=${BASH_REMATCH[1]}
+	[[ $answer =~ \"advice_id\":\"([^\"]+)\" ]] && id=${BASH_REMATCH[1]}
+	[[ $answer =~ \"recommendation\":\"([^\"]+)\" ]] && recommendation=${BASH_REMATCH[1]}
+}
+
+advise "$@" 2>/dev/null
+if [ -z "$id" ]; then
+	exec "$sbatch" "$@"
+fi
+more=()
+if [ "${segment:-0}" -gt 1 ]; then
+	more=(--segment="$segment")
+	echo "spillway: --segment=$segment keeps it on NVLink ($recommendation)" >&2
+fi
+out=$("$sbatch" "${more[@]}" "$@")
+status=$?
+[ -n "$out" ] && printf '%s\n' "$out"
+# Which job the advice was for, so that it can be graded. Nobody waits for it.
+if [ $status -eq 0 ] && [[ $out =~ ([0-9]+) ]]; then
+	post /v1/feedback "{\"advice_id\":\"$id\",\"job\":\"${BASH_REMATCH[1]}\",\"chosen\":1}" 2 >/dev/null 2>&1 &
+fi
+exit $status
