@@ -13,7 +13,7 @@ import (
 
 // webFiles are the page: plain modules, style and one document, with nothing to build and nothing from elsewhere.
 //
-//go:embed web
+//go:embed web/*.html web/*.js web/*.css web/*.svg
 var webFiles embed.FS
 
 // pageRoutes are the addresses that show the page; its script reads which view is meant. A trailing slash stands for

@@ -148,61 +148,61 @@ func (r *Reader) MapAt(ctx context.Context, cluster string, at time.Time) (*Map,
 
 // place fills the columns of domains and nodes, in the order people count racks in, and gives each node's place.
 func (m *Map) place(nodes []mapNodeRow, names *labels) map[[2]string]int {
-	type rack struct {
-		label *string
-		order string
-	}
-	type keyed struct {
+	type member struct {
 		mapNodeRow
-		rack
-		inIts string // by which nodes are ordered in their rack
+		order string // by which nodes are ordered in their rack
 	}
-	racks := map[[2]string]rack{}
-	sorted := make([]keyed, len(nodes))
-	for i, n := range nodes {
-		key := [2]string{n.Cluster, n.Domain}
-		in, ok := racks[key]
-		if !ok {
-			in.label = names.label(n.Cluster, n.Domain)
+	type rack struct {
+		cluster, domain string
+		label           *string
+		order           string // by which racks are ordered
+		members         []member
+	}
+	byKey := map[[2]string]*rack{}
+	racks := []*rack{}
+	for _, n := range nodes {
+		in := byKey[[2]string{n.Cluster, n.Domain}]
+		if in == nil {
+			in = &rack{cluster: n.Cluster, domain: n.Domain, label: names.label(n.Cluster, n.Domain)}
 			in.order = countable(nameOf(n.Domain, in.label))
-			racks[key] = in
+			byKey[[2]string{n.Cluster, n.Domain}] = in
+			racks = append(racks, in)
 		}
-		sorted[i] = keyed{n, in, countable(n.Node)}
+		in.members = append(in.members, member{n, countable(n.Node)})
 	}
-	slices.SortFunc(sorted, func(a, b keyed) int {
-		unknown := func(k keyed) int {
-			if k.Domain == "" {
+	slices.SortFunc(racks, func(a, b *rack) int {
+		unknown := func(r *rack) int {
+			if r.domain == "" {
 				return 1
 			}
 			return 0
 		}
-		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), unknown(a)-unknown(b), strings.Compare(a.order, b.order),
-			strings.Compare(a.Domain, b.Domain), strings.Compare(a.inIts, b.inIts))
+		return cmp.Or(strings.Compare(a.cluster, b.cluster), unknown(a)-unknown(b), strings.Compare(a.order, b.order), strings.Compare(a.domain, b.domain))
 	})
 	m.Domains = MapDomains{Cluster: []string{}, Domain: []string{}, Label: []*string{}, FirstNode: []int{}}
 	m.Nodes = MapNodes{
-		Name: make([]string, len(sorted)), Present: make([]*uint16, len(sorted)), Usable: make([]*uint16, len(sorted)),
-		State: make([]int, len(sorted)),
+		Name: make([]string, 0, len(nodes)), Present: make([]*uint16, 0, len(nodes)), Usable: make([]*uint16, 0, len(nodes)),
+		State: make([]int, 0, len(nodes)),
 	}
-	index := make(map[[2]string]int, len(sorted))
+	index := make(map[[2]string]int, len(nodes))
 	states := map[string]int{}
-	for i, n := range sorted {
-		if i == 0 || n.Cluster != sorted[i-1].Cluster || n.Domain != sorted[i-1].Domain {
-			m.Domains.Cluster = append(m.Domains.Cluster, n.Cluster)
-			m.Domains.Domain = append(m.Domains.Domain, n.Domain)
-			m.Domains.Label = append(m.Domains.Label, n.label)
-			m.Domains.FirstNode = append(m.Domains.FirstNode, i)
+	for _, in := range racks {
+		m.Domains.Cluster, m.Domains.Domain = append(m.Domains.Cluster, in.cluster), append(m.Domains.Domain, in.domain)
+		m.Domains.Label, m.Domains.FirstNode = append(m.Domains.Label, in.label), append(m.Domains.FirstNode, len(m.Nodes.Name))
+		slices.SortFunc(in.members, func(a, b member) int { return strings.Compare(a.order, b.order) })
+		for _, n := range in.members {
+			state, ok := states[n.State]
+			if !ok {
+				state = len(m.States)
+				states[n.State] = state
+				m.States = append(m.States, n.State)
+			}
+			index[[2]string{n.Cluster, n.Node}] = len(m.Nodes.Name)
+			m.Nodes.Name, m.Nodes.State = append(m.Nodes.Name, n.Node), append(m.Nodes.State, state)
+			m.Nodes.Present, m.Nodes.Usable = append(m.Nodes.Present, n.Present), append(m.Nodes.Usable, n.Usable)
 		}
-		state, ok := states[n.State]
-		if !ok {
-			state = len(m.States)
-			states[n.State] = state
-			m.States = append(m.States, n.State)
-		}
-		m.Nodes.Name[i], m.Nodes.Present[i], m.Nodes.Usable[i], m.Nodes.State[i] = n.Node, n.Present, n.Usable, state
-		index[[2]string{n.Cluster, n.Node}] = i
 	}
-	m.Domains.FirstNode = append(m.Domains.FirstNode, len(sorted))
+	m.Domains.FirstNode = append(m.Domains.FirstNode, len(nodes))
 	return index
 }
 
@@ -238,6 +238,7 @@ func (m *Map) hold(held []mapHeldRow, index map[[2]string]int) {
 func countable(name string) string {
 	const width = 12
 	var b strings.Builder
+	b.Grow(len(name) + 2*width)
 	for i := 0; i < len(name); {
 		n := 0
 		for i+n < len(name) && name[i+n] >= '0' && name[i+n] <= '9' {

@@ -63,25 +63,38 @@ export function open(root, route, shell) {
     }
     const p = error.problem;
     const errors = (p.errors ?? []).map((e) => `${e.location ?? ""} ${e.message ?? ""}`.trim()).filter(Boolean);
-    put(out, box("wrong", "No advice", `${p.detail ?? error.message}. ${p.remedy ?? ""}`), errors.length ? h("ul", null, errors.map((e) => h("li", null, e))) : null,
+    put(out, box("wrong", "No advice", `${sentence(p.detail ?? error.message)}. ${sentence(p.remedy)}`), errors.length ? h("ul", null, errors.map((e) => h("li", null, e))) : null,
       p.legal?.length ? h("p", null, `These would be answered: ${p.legal.join(", ")}.`) : null,
       p.counts?.length ? h("ul", null, p.counts.map((c) => h("li", null, `${c.reason}: ${plural(c.nodes, "node")}`))) : null);
     return undefined;
   }
 
+  const places = (c) => c.domains.map((d) => `${names.get(d.id) ?? d.id} ${d.nodes}`).join(" + ");
+
+  // inWords says the recommendation with the place and time that its rank stands for.
+  function inWords(a) {
+    const rank = a.recommendation.match(/rank (\d+)/);
+    const c = rank && a.candidates.find((x) => x.rank === Number(rank[1]));
+    if (!c) return a.recommendation || "None";
+    const where = `${c.domains.length === 1 ? "" : "split: "}nodes by domain ${places(c)}`;
+    return c.start === "now" ? `Start now, ${where}` : `Wait about ${span(c.wait_s)}, then ${where}`;
+  }
+
+  const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1) : "");
+
   function draw(a) {
     const none = a.candidates.length === 0;
     put(out,
       h("section", { class: "panel" }, h("h2", null, none ? "No opinion" : "Recommendation"),
-        h("p", { class: "verdict-line" }, a.recommendation || "none"), h("ul", { class: "why" }, (a.why ?? []).map((w) => h("li", null, w))),
-        a.not_now ? box("wrong", "Not now", `${a.not_now.detail}. ${a.not_now.remedy}`) : null,
+        h("p", { class: "verdict-line" }, inWords(a)), h("ul", { class: "why" }, (a.why ?? []).map((w) => h("li", null, sentence(w)))),
+        a.not_now ? box("wrong", "Not now", `${sentence(a.not_now.detail)}. ${sentence(a.not_now.remedy)}.`) : null,
         a.snapshot?.stale ? box("stale", "Stale", "This advice rests on an old picture of the cluster.") : null,
         a.snapshot && a.snapshot.coverage < 1 ? h("p", { class: "muted" }, `The domain of ${Math.round((1 - a.snapshot.coverage) * 100)} % of the nodes is not known; they were not considered.`) : null),
       a.slurm?.length ? h("section", { class: "panel" }, h("h2", null, "Slurm"), copyable(`sbatch ${a.slurm.join(" ")}`, "the sbatch line")) : null,
       a.kueue && Object.keys(a.kueue).length ? h("section", { class: "panel" }, h("h2", null, "Kueue"), copyable(Object.entries(a.kueue).map(([k, v]) => `${k}: ${JSON.stringify(v)}`).join("\n"), "the annotations")) : null,
       none ? null : table("Candidates, best first", [
         { head: "Rank", number: true, cell: (c) => c.rank }, { head: "Start", cell: (c) => (c.start === "now" ? "now" : `in ${span(c.wait_s)} (by ${(c.start_basis || "a basis not told").replaceAll("_", " ")})`) },
-        { head: "Nodes by domain", cell: (c) => c.domains.map((d) => `${names.get(d.id) ?? d.id} ${d.nodes}`).join(" + ") },
+        { head: "Nodes by domain", cell: (c) => places(c) },
         { head: "Slowdown", cell: (c) => slowdown(c.predicted.slowdown) }, { head: "Basis", cell: (c) => c.predicted.basis },
         { head: "Lost GPU-hours", cell: (c) => (c.lost_gpu_hours ? c.lost_gpu_hours.map((n) => n.toFixed(0)).join(" to ") : unknown()) },
         { head: "Slots left", cell: (c) => (c.frag ? `${c.frag.slots_after} of ${c.frag.slots_before}` : unknown()) },
