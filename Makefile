@@ -7,10 +7,10 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build engine demo test race lint golden proto bench check clean
+.PHONY: help build engine demo test race lint golden proto dashboards bench check clean
 
 help: ## List the targets.
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/spillway.
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/spillway
@@ -38,6 +38,9 @@ golden: engine ## Regenerate every golden file; read the diff before you commit 
 proto: ## Regenerate the contract's Go code from its .proto (needs protoc).
 	mkdir -p bin && $(GO) build -o bin/protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go
 	PATH="$(CURDIR)/bin:$$PATH" $(GO) generate ./schemas/event
+
+dashboards: ## Write the Grafana boards anew.
+	cd dashboards/gen && $(GO) run . ..
 
 bench: build engine ## Measure what BENCHMARKS.md records.
 	$(BIN) bench

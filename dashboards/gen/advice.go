@@ -23,11 +23,11 @@ WITH said AS
          (
              SELECT l.cluster AS cluster, if(l.job_id != '', l.job_id, f.job_id) AS job, l.asked_at AS asked_at, l.gpus AS gpus, l.recommendation AS recommendation, l.domains AS domains, l.slowdown_low AS low, l.slowdown_high AS high,
                     f.slowdown AS measured
-             FROM (SELECT cluster, advice_id, job_id, asked_at, gpus, recommendation, domains, slowdown_low, slowdown_high FROM advice_ledger WHERE @clusters AND $__timeFilter(asked_at) AND code = '') AS l
+             FROM (SELECT cluster, advice_id, job_id, asked_at, gpus, recommendation, domains, slowdown_low, slowdown_high FROM advice_ledger WHERE @clusters AND $__timeFilter(asked_at) AND code = '' ORDER BY asked_at DESC LIMIT 1000) AS l
              LEFT JOIN
              (
                  SELECT cluster, advice_id, argMax(job_id, told_at) AS job_id, argMax(slowdown, told_at) AS slowdown
-                 FROM advice_feedback WHERE @clusters AND told_at >= $__fromTime GROUP BY cluster, advice_id
+                 FROM advice_feedback WHERE @clusters AND told_at >= $__fromTime AND told_at <= $__toTime GROUP BY cluster, advice_id
              ) AS f ON f.cluster = l.cluster AND f.advice_id = l.advice_id
          )
          WHERE job != '' ORDER BY asked_at DESC LIMIT 1 BY cluster, job LIMIT 500
