@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -239,7 +240,7 @@ func (a *advisor) plan(cluster string, args *extenderArgs, candidates []string) 
 	c := &advice.Candidates[0]
 	p := &gangPlan{now: c.Start == "now"}
 	for _, d := range c.Domains {
-		p.domains = append(p.domains, d.ID)
+		p.domains = append(p.domains, first(d.Partition, d.ID)) // NVLink does not cross partitions
 	}
 	a.gangs.put(key, p, now)
 	return p
@@ -248,21 +249,22 @@ func (a *advisor) plan(cluster string, args *extenderArgs, candidates []string) 
 // reachable reports whether a candidate is in the plan's domains.
 func (a *advisor) reachable(cluster string, p *gangPlan, candidates []string) bool {
 	return slices.ContainsFunc(candidates, func(n string) bool {
-		d, known := a.domainOf(cluster, n)
-		return known && slices.Contains(p.domains, d)
+		d := a.domainOf(cluster, n)
+		return d != nil && slices.Contains(p.domains, first(d.Partition, d.ID))
 	})
 }
 
-func (a *advisor) domainOf(cluster, node string) (string, bool) {
+// domainOf is the domain of a node; nil where it is not known.
+func (a *advisor) domainOf(cluster, node string) *advise.Domain {
 	v, refusal := a.view(cluster)
 	if refusal != nil {
-		return "", false
+		return nil
 	}
 	n, ok := v.Snapshot.Topology.Node(node)
 	if !ok {
-		return "", false
+		return nil
 	}
-	return v.Snapshot.Topology.Domains[v.Snapshot.Topology.Nodes[n].Domain].ID, true
+	return &v.Snapshot.Topology.Domains[v.Snapshot.Topology.Nodes[n].Domain]
 }
 
 // filter keeps the candidates in the domains that the gang is sent to. It never leaves none: then all stay. Nodes that are
@@ -280,8 +282,8 @@ func (a *advisor) filter(cluster string, args *extenderArgs) (*filterResult, err
 	var names []string
 	var items []json.RawMessage
 	for i, n := range candidates {
-		if d, known := a.domainOf(cluster, n); known && !slices.Contains(p.domains, d) {
-			out.FailedNodes[n] = fmt.Sprintf("spillway: the gang goes to NVLink domain %v", p.domains)
+		if d := a.domainOf(cluster, n); d != nil && !slices.Contains(p.domains, first(d.Partition, d.ID)) {
+			out.FailedNodes[n] = "spillway: the gang goes to NVLink domain " + strings.Join(p.domains, ", ")
 			continue
 		}
 		names = append(names, n)
@@ -310,22 +312,31 @@ func (a *advisor) prioritize(cluster string, args *extenderArgs) ([]hostPriority
 	p := a.plan(cluster, args, candidates)
 	for i, n := range candidates {
 		out[i].Host = n
-		d, known := a.domainOf(cluster, n)
+		d := a.domainOf(cluster, n)
 		switch {
-		case p == nil || !known:
-		case slices.Contains(p.domains, d):
+		case p == nil || d == nil:
+		case slices.Contains(p.domains, first(d.Partition, d.ID)):
 			out[i].Score = bestScore
 		default:
-			v, _ := a.view(cluster)
-			view, free, size := v.Snapshot.View(), int32(0), int32(1)
-			for _, k := range v.Snapshot.Topology.Domain(d) {
-				free += view.Free[k]
-				size = max(size, v.Snapshot.Topology.Domains[k].Count)
-			}
-			out[i].Score = int64(max(0, bestScore/2*(size-free)/size))
+			out[i].Score = a.tightness(cluster, n)
 		}
 	}
 	return out, nil
+}
+
+// tightness is up to half of the best score: the more, the fewer nodes of the node's domain are free.
+func (a *advisor) tightness(cluster, node string) int64 {
+	v, refusal := a.view(cluster)
+	if refusal != nil {
+		return 0
+	}
+	n, ok := v.Snapshot.Topology.Node(node)
+	if !ok {
+		return 0
+	}
+	d := v.Snapshot.Topology.Nodes[n].Domain
+	view, size := v.Snapshot.View(), v.Snapshot.Topology.Domains[d].Count
+	return int64(max(0, bestScore/2*(size-view.Free[d])/size))
 }
 
 // extender registers the two calls. They carry no token, for kube-scheduler has none to send.
