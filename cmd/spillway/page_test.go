@@ -23,6 +23,7 @@ import (
 	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/query/api"
 	"github.com/spillway-io/spillway/query/read"
+	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // fleetWithSpills runs the whole flow over a simulated fleet until it has spills that run, and gives one of them.
@@ -392,6 +393,85 @@ func TestPage(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// TestPageTellsStatesApart shows the page over a store without anything, and over two clusters that know each other's names
+// and lack facts.
+func TestPageTellsStatesApart(t *testing.T) {
+	noon := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC) // when the seed's questions are asked
+	serve := func(seed string) string {
+		store := testenv.ClickHouse(t)
+		ctx, stop := context.WithCancel(context.Background())
+		if err := clickhouse.Migrate(ctx, store.Conn, clickhouse.Options{Database: store.Database}); err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range strings.Split(seed, ";\n") {
+			if strings.TrimSpace(statement) != "" {
+				if err := store.Conn.Exec(ctx, statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		cfg := api.DefaultConfig()
+		cfg.Listen = "127.0.0.1:0"
+		now := func() time.Time { return noon }
+		server, err := api.New(cfg, api.Deps{Reader: read.New(store.Conn, now), Ping: store.Conn.Ping, Log: slog.New(slog.DiscardHandler), Now: now, Version: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Listen(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- server.Run(ctx) }()
+		t.Cleanup(func() {
+			stop()
+			<-done
+		})
+		return "http://" + server.Addr()
+	}
+	seed, err := os.ReadFile("../../query/read/testdata/seed.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBrowser(t, serve(""))
+	axe := string(testenv.NPMFile(t, "axe-core", "axe.min.js"))
+	check := func(b *browser, name, path string, texts ...string) {
+		b.t.Helper()
+		b.open(path)
+		for _, want := range texts {
+			b.shows("body", want)
+		}
+		b.picture(name)
+		for _, finding := range b.axe(axe) {
+			b.t.Errorf("%s: %s", path, finding)
+		}
+	}
+	t.Run("nothing is known yet", func(t *testing.T) {
+		b := b.in(t)
+		check(b, "none-racks", "/racks", "No rack is known yet", "Age unknown")
+		check(b, "none-spills", "/spills", "No placement was judged a spill", "not an all-clear")
+		check(b, "none-slots", "/slots", "No domain is known yet")
+		check(b, "none-topology", "/topology", "No node is known yet", "No collector has reported")
+		check(b, "none-report", "/report", "Nothing stands out", "No account held anything")
+		check(b, "none-status", "/status", "Nothing heard", "Nothing loaded yet")
+	})
+	t.Run("two clusters, a failing source, nodes without a domain", func(t *testing.T) {
+		b := b.in(t)
+		b.base = serve(string(seed))
+		check(b, "gaps-racks", "/racks", "Stale", "authentication failure", "2 nodes without a known domain", "not known")
+		check(b, "gaps-topology", "/topology", "Conflicts", "rack02 is in u-1 and u-2", "no source names its domain")
+		check(b, "gaps-status", "/status", "failing", "refused today")
+		check(b, "gaps-job", "/jobs/7?cluster=beta", "Cannot say", "The domain of 1 node is not known", "Nothing to say", "neither a spill nor")
+		check(b, "gaps-waiting", "/jobs/9", "Not started")
+		b.open("/jobs/7")
+		b.shows("main", "alpha and beta")
+		b.do(chromedp.SendKeys(chromedp.CSS(`main form input`), "alpha"), chromedp.Click(chromedp.CSS(`main form button`)))
+		b.at("/jobs/7?cluster=alpha")
+		b.shows(".verdict-line", "No spill")
+		b.do(chromedp.Click(chromedp.CSS(`.attempts a:last-of-type`)))
+		b.shows(".verdict-line", "Spilled by policy")
 	})
 }
 

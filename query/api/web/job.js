@@ -86,7 +86,7 @@ export function open(root, route, shell) {
   // next is what to submit next time, at the top: it is what the reader came for.
   function next(why, a, v) {
     const fit = h("a", { href: `/advice?${new URLSearchParams({ gpus: a.requested_gpus ?? v?.gpus ?? "", class: a.service_class })}` }, "Where would it fit now?");
-    if (!why.advice) return h("p", { class: "next" }, v && v.outcome !== "unknown" ? "Next time: the same again, there is nothing to change. " : "", fit);
+    if (!why.advice) return h("p", { class: "next" }, !v ? "" : v.outcome === "unknown" ? "Nothing to say of the next time while its placement is not known. " : "Next time: the same again, there is nothing to change. ", fit);
     const flags = why.advice.match(/^sbatch (\S+) ?(.*)$/);
     if (!flags) return h("p", { class: "next" }, h("b", null, "Next time: "), why.advice, " ", fit);
     return h("div", { class: "next" }, h("b", null, "Submit next time: "), copyable(`sbatch ${flags[1]} --nodes=${a.requested_nodes ?? v.nodes}`, "the sbatch line"), h("span", null, `It ${flags[2]} `, fit));
@@ -97,7 +97,7 @@ export function open(root, route, shell) {
     return h("table", { class: "pairs" }, h("thead", null, h("tr", null, h("td"), h("th", { scope: "col" }, "Asked"), h("th", { scope: "col" }, "Got"))), h("tbody", null,
       h("tr", null, h("th", { scope: "row" }, "GPUs"), h("td", null, figure(a.requested_gpus)), h("td", null, figure(v?.gpus ?? a.gpus))),
       h("tr", null, h("th", { scope: "row" }, "Nodes"), h("td", null, figure(a.requested_nodes)), h("td", null, v ? figure(v.nodes) : unknown())),
-      h("tr", null, h("th", { scope: "row" }, "Domains"), h("td", null, v ? [figure(v.domains_min), " would do"] : unknown()), h("td", null, v ? [v.unknown_nodes ? "at least " : "", figure(v.domains_used)] : unknown())),
+      h("tr", null, h("th", { scope: "row" }, "Domains"), h("td", null, v ? [figure(v.domains_min), " would do"] : unknown()), h("td", null, v ? [v.unknown_nodes && v.domains_used !== null ? "at least " : "", figure(v.domains_used)] : unknown())),
       h("tr", null, h("th", { scope: "row" }, "Topology"), h("td", null, v ? { none: "nothing asked", unknown: unknown() }[v.intent] ?? v.intent : unknown()),
         h("td", null, !v || v.intent === "none" ? "nothing to meet" : met === null ? h("span", { class: "unknown" }, "cannot say") : met ? "✓ met" : "✗ not met")),
       h("tr", null, h("th", { scope: "row" }, "Smallest part"), h("td", { class: "muted" }, "not asked"), h("td", null, v ? [figure(v.smallest_shard), " GPUs", v.balance === null ? "" : `, balance ${v.balance.toFixed(2)}`] : unknown()))));
