@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/spillway-io/spillway/ingest/collect/simulate"
 	"github.com/spillway-io/spillway/query/read"
 )
 
@@ -17,7 +19,7 @@ func demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Run all stages with a simulated NVL72 fleet whose jobs spill", Args: cobra.NoArgs,
 		Long: "Run all stages on this machine with a simulated fleet of NVL72 racks, half of them placed without regard\n" +
-			"to racks. It prints the first spills and goes on until Ctrl-C; the next start resumes.",
+			"to racks, half by the placement advisor. It prints the first spills and goes on until Ctrl-C; the next start resumes.",
 	}
 	settings := configFlag(cmd)
 	racks := cmd.Flags().Int("racks", 16, "racks of 18 nodes x 4 GPUs")
@@ -44,6 +46,15 @@ func demoCommand() *cobra.Command {
 		if *dataDir != "" {
 			s.Engine.DataDir = *dataDir
 		}
+		// One half of the fleet asks for advice for each job, the other goes without.
+		if _, port, err := net.SplitHostPort(s.API.Listen); err == nil && port != "0" {
+			fleet.AdviceURL = "http://" + s.API.Listen
+			for i := range fleet.Clusters {
+				fleet.Clusters[i].Partitions = []simulate.Partition{
+					{Name: "flat", Policy: simulate.PolicyFlat}, {Name: "advised", Policy: simulate.PolicyAdvised},
+				}
+			}
+		}
 		fleet.DataDir = filepath.Join(s.Engine.DataDir, "fleet")
 		if err := s.Validate(); err != nil {
 			return &exitError{exitUsage, err}
@@ -62,7 +73,7 @@ func demoCommand() *cobra.Command {
 		defer f.close()
 		fmt.Fprintf(w, "ready: http://%s (Ctrl-C ends it; the next start resumes)\n\n", f.server.Addr())
 		tour := newTour(f, w)
-		f.parts = append(f.parts, named{"tour", tour.run})
+		f.parts = append(f.parts, named{"tour", tour.run}, named{"halves", tour.halves})
 		if err := f.run(cmd.Context()); err != nil {
 			return err
 		}
@@ -117,9 +128,78 @@ func (t *tour) run(ctx context.Context) error {
 		}
 	}
 	fmt.Fprintf(t.w, "\nnow ask it yourself, in another terminal:\n"+
-		"  spillway spills --running\n  spillway explain JOB\n  spillway slots --gpus 64\n  spillway domains\n  curl %s/v1/status\n", t.base)
+		"  spillway spills --running\n  spillway spills --traffic silent_fallback\n  spillway explain JOB\n  spillway slots --gpus 64\n  spillway domains\n  curl %s/v1/status\n", t.base)
+	for _, says := range []string{"confirmed", "silent_fallback"} {
+		if !t.measured(ctx, says) {
+			return nil
+		}
+	}
 	<-ctx.Done()
 	return nil
+}
+
+// measured waits for a job of which its counters say so, and shows it; false when the demo ends.
+func (t *tour) measured(ctx context.Context, says string) bool {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+		now := time.Now()
+		page, err := t.reader.Spills(ctx, read.SpillFilter{Traffic: says, Since: now.Add(-10 * time.Minute), Until: now, BySeverity: true, Limit: 1})
+		if err != nil || len(page.Spills) == 0 {
+			continue
+		}
+		s := page.Spills[0]
+		if job, err := t.reader.Job(ctx, s.Cluster, s.JobID); err == nil {
+			if a, err := job.Pick(int32(s.Attempt)); err == nil {
+				fmt.Fprintf(t.w, "\n%s what the counters add, job %s:\n  %s\n", now.Format("15:04:05"), s.JobID,
+					strings.Join(read.Explain(job, a, t.links).Lines, "\n  "))
+				return true
+			}
+		}
+	}
+}
+
+// The halves are compared when each has begun so many gangs, and then once a minute.
+const (
+	halvesGangs = 20
+	halvesEvery = time.Minute
+)
+
+// halves shows what asking for advice made of one half of the fleet. Only what began since this start counts: nobody
+// advises the past that is told first.
+func (t *tour) halves(ctx context.Context) error {
+	since := time.Now().Add(3 * time.Second)
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		queues, err := t.reader.Queues(ctx, "", since)
+		if err != nil {
+			continue // the log tells; the next tick asks again
+		}
+		by := map[string]read.Queue{}
+		for _, q := range queues {
+			by[q.Queue] = q
+		}
+		flat, advised := by["flat"], by["advised"]
+		if min(flat.Gangs, advised.Gangs) < halvesGangs {
+			continue
+		}
+		share := func(q read.Queue) float64 { return 100 * float64(q.Spilled) / float64(q.Gangs) }
+		fmt.Fprintf(t.w, "%s the two halves since the start: without advice %.0f %% of %d gangs spilled, mean wait %.1f s; "+
+			"with advice %.0f %% of %d, %.1f s\n", time.Now().Format("15:04:05"), share(flat), flat.Gangs, flat.MeanWait,
+			share(advised), advised.Gangs, advised.MeanWait)
+		tick.Reset(halvesEvery)
+	}
 }
 
 // first explains one spill in full.

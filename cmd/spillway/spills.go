@@ -21,6 +21,7 @@ func spillsCommand() *cobra.Command {
 	running := f.Bool("running", false, "only those that hold their GPUs now")
 	since := f.String("since", "24h", "how far back: a duration such as 90m, 24h or 7d")
 	cause := f.String("cause", "", "policy, timing, repack or capacity")
+	traffic := f.String("traffic", "", "only those of which their counters say confirmed, contradicted, idle or unknown; silent_fallback lists jobs inside one domain that talk over the scale-out network")
 	user := f.String("user", "", "only this user")
 	account := f.String("account", "", "only this account")
 	class := f.String("class", "", "only this service class")
@@ -41,7 +42,7 @@ func spillsCommand() *cobra.Command {
 		if *newest {
 			q.Set("sort", "newest")
 		}
-		for key, value := range map[string]string{"cause": *cause, "user": *user, "account": *account, "service_class": *class} {
+		for key, value := range map[string]string{"cause": *cause, "traffic": *traffic, "user": *user, "account": *account, "service_class": *class} {
 			if value != "" {
 				q.Set(key, value)
 			}
@@ -57,14 +58,18 @@ func spillsCommand() *cobra.Command {
 		if c.output == "json" {
 			return printJSON(w, answer)
 		}
-		t := table{head: []string{"JOB", "ATTEMPT", "NAME", "USER", "CAUSE", "GPUS", "DOMAINS", "MIN", "SHAPE", "FROM", "TO"}}
+		t := table{head: []string{"JOB", "ATTEMPT", "NAME", "USER", "CAUSE", "GPUS", "DOMAINS", "MIN", "SHAPE", "TRAFFIC", "FROM", "TO"}}
 		for _, s := range answer.Spills.Spills {
 			why := unknown
 			if s.Verdict.Cause != nil {
 				why = *s.Verdict.Cause
 			}
+			says := "not measured"
+			if s.Verdict.Traffic != nil {
+				says = s.Verdict.Traffic.Evidence
+			}
 			t.add(s.JobID, fmt.Sprint(s.Attempt), s.Name, s.User, why, cellUint(s.Verdict.GPUs), cellUint(s.Verdict.DomainsUsed),
-				cellUint(s.Verdict.DomainsMin), cellShape(s.Verdict.Shape), cellTime(&s.Verdict.From, ""), cellTime(s.Verdict.To, "running"))
+				cellUint(s.Verdict.DomainsMin), cellShape(s.Verdict.Shape), says, cellTime(&s.Verdict.From, ""), cellTime(s.Verdict.To, "running"))
 		}
 		t.print(w)
 		fmt.Fprintf(w, "\n%d of %d spilled placements; `spillway explain JOB` says why\n", len(answer.Spills.Spills), answer.Total)
