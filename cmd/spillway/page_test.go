@@ -333,13 +333,19 @@ func TestPage(t *testing.T) {
 			t.Errorf("the token stands in the address %s", got)
 		}
 	})
-	t.Run("the report as text, JSON and a page that prints", func(t *testing.T) {
+	t.Run("for people without a screen: explain, and the report as text, JSON and a page that prints", func(t *testing.T) {
 		report := func(format string) string {
 			var out, errs strings.Builder
 			if code := run(context.Background(), []string{"report", "--since", "1d", "-o", format, "--api", "http://" + f.server.Addr()}, &out, &errs); code != exitOK {
 				t.Fatalf("report -o %s ended with %d: %s", format, code, errs.String())
 			}
 			return out.String()
+		}
+		for flag, want := range map[string]string{"--mail": "/jobs/" + spill.JobID, "--admin-comment": "scontrol update JobId=" + spill.JobID + " 'AdminComment=spillway: Spilled"} {
+			var out, errs strings.Builder
+			if code := run(context.Background(), []string{"explain", flag, spill.JobID, "--api", "http://" + f.server.Addr()}, &out, &errs); code != exitOK || !strings.Contains(out.String(), want) {
+				t.Errorf("explain %s ended with %d, want %q: %s%s", flag, code, want, out.String(), errs.String())
+			}
 		}
 		if text := report("table"); !strings.Contains(text, "What to change") || !strings.Contains(text, "exposed to spill") {
 			t.Errorf("got\n%s", text)
@@ -460,7 +466,7 @@ func TestPageTellsStatesApart(t *testing.T) {
 	t.Run("two clusters, a failing source, nodes without a domain", func(t *testing.T) {
 		b := b.in(t)
 		b.base = serve(string(seed))
-		check(b, "gaps-racks", "/racks", "Stale", "authentication failure", "2 nodes without a known domain", "not known")
+		check(b, "gaps-racks", "/racks", "Stale", "authentication failure", "2 nodes without a known domain", "not known", "No job that can be judged spills", "1 job cannot be judged")
 		check(b, "gaps-topology", "/topology", "Conflicts", "rack02 is in u-1 and u-2", "no source names its domain")
 		check(b, "gaps-status", "/status", "failing", "refused today")
 		check(b, "gaps-job", "/jobs/7?cluster=beta", "Cannot say", "The domain of 1 node is not known", "Nothing to say", "neither a spill nor")

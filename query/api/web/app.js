@@ -1,8 +1,8 @@
 // The shell: which view an address shows, how old its facts are, keys, theme. A view is a module that exports
 // open(root, route, shell) and returns {refresh, every, close}: refresh asks again and draws, every is how often.
-import { box, h, keep, kept, put } from "./dom.js";
+import { box, h, keep, kept, put, withCode } from "./dom.js";
 import { Gone, Refusal } from "./api.js";
-import { plural, span, withCode } from "./words.js";
+import { plural, span } from "./words.js";
 
 const views = [
   [/^\/racks$/, () => import("./racks.js")],

@@ -22,9 +22,12 @@ export const s = (tag, props, ...children) => fill(document.createElementNS(svgS
 // put replaces what an element holds.
 export const put = (el, ...children) => el.replaceChildren(...children.flat(3).filter((c) => c !== null && c !== undefined && c !== false));
 
+// withCode shows the `commands` that a line of text carries as code.
+export const withCode = (line) => line.split("`").map((part, i) => (i % 2 ? h("code", null, part) : part));
+
 // box says in words which state a view or a part of it is in: empty, unknown, stale, wrong or loading.
 export function box(kind, title, ...text) {
-  return h("div", { class: `box ${kind}` }, h("strong", null, title), h("div", null, text));
+  return h("div", { class: `box ${kind}` }, h("strong", null, title), h("div", null, text.flat(2).map((t) => (typeof t === "string" ? withCode(t) : t))));
 }
 
 // table makes a table that scrolls in itself on narrow screens. Columns are {head, cell(row), number}.

@@ -1,9 +1,9 @@
 // Job: what was judged, why, where it ran, what it asked for and got, what to submit next time. One screen.
-import { box, copyable, h, put, table } from "./dom.js";
+import { box, copyable, h, put, table, withCode } from "./dom.js";
 import { Refusal, get } from "./api.js";
 import { rackPicture } from "./rackpicture.js";
 import { trafficCard } from "./traffic.js";
-import { badge, clock, domainHref, figure, outcomeOf, plural, shardName, span, unknown, when, withCode } from "./words.js";
+import { badge, clock, domainHref, figure, outcomeOf, plural, shardName, span, unknown, when } from "./words.js";
 
 export function open(root, route, shell) {
   const id = route.name;

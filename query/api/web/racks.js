@@ -150,7 +150,7 @@ export function open(root, route, shell) {
     const list = m ? worst(m).map((i) => [i, m.map.jobs[i]]) : [];
     if (!m) return;
     put(panel, h("h2", null, "Spilling now"),
-      list.length === 0 ? h("p", null, state.at ? "No job spilled at that moment." : "No job spills now.") : h("ul", { class: "jobs" }, list.slice(0, 8).map(([i, j]) => h("li", null,
+      list.length === 0 ? h("p", null, `${m.map.jobs.some((j) => j.outcome === "unknown") ? "No job that can be judged spills" : "No job spills"} ${state.at ? "at that moment" : "now"}.`) : h("ul", { class: "jobs" }, list.slice(0, 8).map(([i, j]) => h("li", null,
         h("button", { type: "button", class: "link", onclick: () => pick({ domain: -1, job: i }, false) }, `Job ${j.job_id}`), " ", h("span", { class: "muted" }, j.name),
         h("br"), `${j.gpus ?? "?"} GPUs, ${j.domains_used ?? "?"} domains for ${j.domains_min ?? "?"}`, j.cause ? `: ${j.cause}` : ""))),
       list.length > 0 ? h("p", null, h("a", { class: "button", href: "/spills?state=running" }, "All spills")) : null,
@@ -165,12 +165,14 @@ export function open(root, route, shell) {
       const sum = (key) => m.totals.reduce((n, t) => n + t[key], 0);
       const spilling = answer.jobs.filter((j) => j.outcome === "spill" && !j.probe).length;
       const lost = sum("lost");
+      const unjudged = answer.jobs.filter((j) => j.outcome === "unknown" && !j.probe).length;
       const known = answer.domains.domain.filter((d) => d !== "").length;
       const homeless = m.names.reduce((n, _, d) => n + (answer.domains.domain[d] === "" ? m.totals[d].nodes : 0), 0);
       put(summary, state.at ? `At ${clock(state.at)}: ` : "",
         `${plural(known, "rack")}, ${plural(sum("gpus"), "GPU")}: ${sum("held").toLocaleString("en")} held, ${sum("free").toLocaleString("en")} free, ${sum("down").toLocaleString("en")} out of service`,
         lost ? `, ${lost.toLocaleString("en")} not known` : "", ". ",
-        spilling ? h("a", { href: "/spills?state=running" }, h("strong", null, `${plural(spilling, "job")} ${spilling === 1 ? "spills" : "spill"} across racks.`)) : "No job spills.",
+        spilling ? h("a", { href: "/spills?state=running" }, h("strong", null, `${plural(spilling, "job")} ${spilling === 1 ? "spills" : "spill"} across racks.`)) : unjudged ? "No job that can be judged spills." : "No job spills.",
+        unjudged ? h("strong", { class: "unknown" }, ` ${plural(unjudged, "job")} cannot be judged.`) : "",
         homeless ? [" ", h("a", { href: "/topology" }, `${plural(homeless, "node")} without a known domain.`)] : "");
       redraw();
       return answer;

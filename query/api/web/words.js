@@ -61,6 +61,3 @@ export const shardName = (shard) => shard.label ?? shard.domain;
 
 // shapeText is 48+20+4.
 export const shapeText = (shape) => (shape.length ? shape.map((p) => p.gpus ?? "?").join("+") : "unknown");
-
-// lines of text may carry `commands`: they show as code.
-export const withCode = (line) => line.split("`").map((part, i) => (i % 2 ? h("code", null, part) : part));
