@@ -90,7 +90,7 @@ func (l *Loader) Run(ctx context.Context) error {
 		t := byTopic[p.Topic]
 		w := &worker{
 			Loader: l, source: p, stream: stream{table: t, topic: p.Topic, partition: int32(p.ID)},
-			block: t.block(), maxBytes: max(l.cfg.MaxBytes/owned, minBytes),
+			block: t.block(), maxBytes: max(l.cfg.MaxBytes/owned, minBytes), read: l.m.records.WithLabelValues(p.Topic),
 		}
 		w.run(ctx)
 	})
@@ -115,6 +115,7 @@ type worker struct {
 	source   *kafka.Partition
 	stream   stream
 	maxBytes int
+	read     prometheus.Counter // found once: it counts every record
 
 	block     block
 	batch     batch
@@ -255,7 +256,7 @@ func (w *worker) add(ctx context.Context, m kafkago.Message) error {
 	if !w.batch.any {
 		w.batch.oldest, w.batch.any = m.Time, true
 	}
-	w.m.records.WithLabelValues(m.Topic).Inc()
+	w.read.Inc()
 	w.batch.next = m.Offset + 1
 	w.batch.bytes += len(m.Value)
 	err := w.block.append(m.Offset, m.Value)

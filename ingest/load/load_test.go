@@ -253,7 +253,11 @@ func TestColumnsAreThoseOfTheTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range table.block().input(0, time.Now()) {
+		full := table.block()
+		if err := full.append(0, encode(t, records()[table.topic])); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range full.input(0, time.Now()) {
 			got = append(got, c.Name)
 		}
 		if diff := cmp.Diff(want, got, cmp.Transformer("sort", sorted)); diff != "" {

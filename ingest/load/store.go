@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +30,17 @@ type store struct {
 	down map[string]time.Time // since when an address does not answer
 }
 
+// compression is for the network: to a server on this machine it would only cost, on both sides.
+func compression(addresses []string) ch.Compression {
+	for _, a := range addresses {
+		host, _, err := net.SplitHostPort(a)
+		if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return ch.CompressionLZ4
+		}
+	}
+	return ch.CompressionDisabled
+}
+
 // maxConns is how many inserts of one loader run at once.
 const maxConns = 8
 
@@ -37,7 +49,7 @@ func newStore(o chconn.Options, timeout time.Duration) *store {
 	seconds := fmt.Sprint(max(1, int(timeout.Seconds())))
 	s := &store{
 		options: ch.Options{
-			Database: o.Database, User: o.User, Password: o.Password, TLS: o.TLS, Compression: ch.CompressionLZ4,
+			Database: o.Database, User: o.User, Password: o.Password, TLS: o.TLS, Compression: compression(o.Addresses),
 			ClientName: "spillway-load", DialTimeout: 5 * time.Second, ReadTimeout: timeout + 5*time.Second,
 		},
 		addresses: o.Addresses, timeout: timeout, slots: make(chan struct{}, maxConns),
