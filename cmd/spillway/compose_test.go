@@ -158,7 +158,7 @@ func secretsReadBy(t *testing.T, s types.ServiceConfig) (out []string) {
 func TestAddressesOfComposeAgree(t *testing.T) {
 	project := composeProject(t)
 	listens := map[string][]string{
-		"kafka": {"9092"}, "clickhouse": {"9000"}, "spillway": {"8470"}, "prometheus": {"9090"}, "alertmanager": {"9093"},
+		"kafka": {"9092"}, "clickhouse": {"9000"}, "spillway": {"8470"}, "simulate": {"8472"}, "prometheus": {"9090"}, "alertmanager": {"9093"},
 	}
 	for _, path := range []string{
 		"deploy/compose/spillway.yaml", "deploy/compose/simulate.yaml", "deploy/prometheus/prometheus.yml",
@@ -168,7 +168,7 @@ func TestAddressesOfComposeAgree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`\b(kafka|clickhouse|spillway|prometheus|alertmanager|grafana):(\d+)`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`\b(kafka|clickhouse|spillway|simulate|prometheus|alertmanager|grafana):(\d+)`).FindAllStringSubmatch(string(text), -1) {
 			if _, ok := project.Services[m[1]]; !ok || !slices.Contains(listens[m[1]], m[2]) {
 				t.Errorf("%s names %s, which nothing listens on", path, m[0])
 			}

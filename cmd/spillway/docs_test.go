@@ -193,3 +193,56 @@ func TestLinksOfTheDocs(t *testing.T) {
 		t.Errorf("saw %d links", links)
 	}
 }
+
+// TestQuestionsAreAnsweredWhereTheTableSays holds the table of deploy/docs/questions.md against the boards, the page's
+// addresses and the API.
+func TestQuestionsAreAnsweredWhereTheTableSays(t *testing.T) {
+	text, err := os.ReadFile(top + "/deploy/docs/questions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	boards := map[string]string{
+		"Spills": "spills", "Job": "job", "Topology health": "topology", "Domain": "domain", "Pipeline": "pipeline", "Capacity": "capacity", "Advice outcomes": "advice",
+	}
+	routes, err := os.ReadFile(top + "/query/api/page.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := os.ReadFile(top + "/schemas/api/spillway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 7 || strings.HasPrefix(cells[1], "-") || strings.TrimSpace(cells[2]) == "question" {
+			continue
+		}
+		rows++
+		page, panel, command := cells[3], strings.TrimSpace(cells[4]), cells[5]
+		if name, title, ok := strings.Cut(panel, ": "); ok {
+			board, err := os.ReadFile(top + "/dashboards/spillway-" + boards[name] + ".json")
+			if err != nil || !strings.Contains(string(board), `"title": "`+title+`"`) {
+				t.Errorf("%q: there is no panel %q of the board %q", cells[2], title, name)
+			}
+		}
+		for _, m := range regexp.MustCompile(`/(spills|topology|domains|status|jobs|advice|slots|report)\b`).FindAllStringSubmatch(page, -1) {
+			if !strings.Contains(string(routes), `"/`+m[1]) {
+				t.Errorf("%q: the page has no address /%s", cells[2], m[1])
+			}
+		}
+		for _, m := range regexp.MustCompile("spillway ([a-z]+)").FindAllStringSubmatch(command, -1) {
+			if cmd, _, err := newRoot().Find([]string{m[1]}); err != nil || cmd.Name() != m[1] {
+				t.Errorf("%q: there is no command `spillway %s`", cells[2], m[1])
+			}
+		}
+		for _, m := range regexp.MustCompile(`/v1/[a-z/]+`).FindAllString(command, -1) {
+			if !strings.Contains(string(spec), "\n  "+m+":\n") {
+				t.Errorf("%q: the API has no %s", cells[2], m)
+			}
+		}
+	}
+	if rows < 20 {
+		t.Errorf("saw %d questions: the table's layout changed", rows)
+	}
+}
