@@ -71,7 +71,11 @@ func collectors() map[string]collector {
 		"simulate": {
 			validate: func(s *settings) error { return s.Collect.Simulate.Validate() },
 			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
-				return simulate.New(s.Collect.Simulate, simulate.Deps{Log: d.log, Metrics: collect.NewMetrics(d.registry, "simulate", time.Now)})
+				deps := simulate.Deps{Log: d.log, Metrics: collect.NewMetrics(d.registry, "simulate", time.Now)}
+				if s.Collect.Simulate.AdviceURL != "" {
+					deps.Ask = newAsker(s.Collect.Simulate.AdviceURL, s.API.TokenFile, d.log).ask
+				}
+				return simulate.New(s.Collect.Simulate, deps)
 			},
 		},
 	}

@@ -14,6 +14,8 @@ const (
 	PolicyFlat = "flat"
 	// PolicyBlock works as Slurm's topology/block with the rack as base block: the fewest racks, or the job waits.
 	PolicyBlock = "block"
+	// PolicyAdvised asks the placement advisor for each job, and places as flat does where it has no opinion.
+	PolicyAdvised = "advised"
 )
 
 // Config says what fleet to simulate and how fast its life passes.
@@ -32,6 +34,8 @@ type Config struct {
 	// DataDir keeps the fleet's state (one file, simulate.json), so that a second start resumes. Empty: every start
 	// is a new fleet, and jobs of the last one stay open for ever.
 	DataDir string `yaml:"data_dir"`
+	// AdviceURL is the API that partitions with the policy advised ask, such as http://127.0.0.1:8470.
+	AdviceURL string `yaml:"advice_url"`
 	// Clusters are simulated side by side.
 	Clusters []Cluster `yaml:"clusters"`
 }
@@ -61,7 +65,7 @@ type Cluster struct {
 // Partition is a queue with racks of its own.
 type Partition struct {
 	Name   string `yaml:"name"`
-	Policy string `yaml:"policy"` // flat or block
+	Policy string `yaml:"policy"` // flat, block or advised
 	Racks  int    `yaml:"racks"`  // 0 = an even part of what the others leave
 }
 
@@ -174,8 +178,8 @@ func (c Cluster) shares() ([]int, error) {
 		switch {
 		case p.Name == "" || names[p.Name]:
 			return nil, fmt.Errorf("partitions[%d]: name is %q: give each partition a name of its own", i, p.Name)
-		case p.Policy != PolicyFlat && p.Policy != PolicyBlock:
-			return nil, fmt.Errorf("partitions[%d]: policy is %q: give flat or block", i, p.Policy)
+		case p.Policy != PolicyFlat && p.Policy != PolicyBlock && p.Policy != PolicyAdvised:
+			return nil, fmt.Errorf("partitions[%d]: policy is %q: give flat, block or advised", i, p.Policy)
 		case p.Racks < 0:
 			return nil, fmt.Errorf("partitions[%d]: racks is %d: give a number, or 0 for an even part of the rest", i, p.Racks)
 		case p.Racks == 0:

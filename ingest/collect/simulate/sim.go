@@ -33,7 +33,9 @@ type sim struct {
 	fabric   map[int]int64 // wall milliseconds of a node's last change of identity
 	joining  map[int]bool  // repaired, its fabric not registered yet
 
-	out func(event.Record)
+	out    func(event.Record)
+	ask    func(Question) Answer // nil: nobody advises
+	byName map[string]int
 }
 
 // partition is a queue, its racks, and who runs there.
@@ -388,7 +390,7 @@ func (s *sim) release(j *job) {
 func (s *sim) schedule(part int) {
 	p := s.parts[part]
 	for len(p.queue) > 0 {
-		nodes := p.pool.choose(p.policy, p.queue[0].request())
+		nodes := s.choose(p, p.queue[0])
 		if nodes == nil {
 			break
 		}
@@ -400,7 +402,7 @@ func (s *sim) schedule(part int) {
 	head := p.queue[0]
 	at, reserved := s.reserve(p, head)
 	for _, j := range slices.Clone(p.queue[1:min(len(p.queue), 1+backfillDepth)]) {
-		nodes := p.pool.choose(p.policy, j.request())
+		nodes := s.choose(p, j)
 		if nodes != nil && (s.now+j.Limit <= at || !slices.ContainsFunc(nodes, func(n int) bool { return reserved[n] })) {
 			s.start(j, nodes)
 		}

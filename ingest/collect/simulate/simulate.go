@@ -40,6 +40,8 @@ type Deps struct {
 	Log     *slog.Logger // nil = slog.Default
 	Metrics *collect.Metrics
 	Now     func() time.Time // nil = time.Now
+	// Ask asks the placement advisor, for partitions with the policy advised; nil = nobody advises.
+	Ask func(Question) Answer
 }
 
 // Collector emits the life of a simulated fleet. It implements collect.Collector.
@@ -48,6 +50,7 @@ type Collector struct {
 	log     *slog.Logger
 	metrics *collect.Metrics
 	now     func() time.Time
+	ask     func(Question) Answer
 
 	sims    []*sim
 	clock   clock
@@ -66,7 +69,7 @@ func New(config Config, deps Deps) (*Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	c := &Collector{config: config, log: deps.Log, metrics: deps.Metrics, now: deps.Now, shape: shape}
+	c := &Collector{config: config, log: deps.Log, metrics: deps.Metrics, now: deps.Now, ask: deps.Ask, shape: shape}
 	if c.log == nil {
 		c.log = slog.Default()
 	}
@@ -99,6 +102,7 @@ func (c *Collector) run(ctx context.Context, out collect.Emitter) error {
 	c.setClock(clock{Fleet: c.fleetTime(), Wall: max(c.now().UnixMilli(), c.wall()), Speed: speed})
 	c.horizon = 0 // the state file knows nothing of this clock
 	for _, s := range c.sims {
+		s.ask = c.ask
 		s.tellJobs(c.add) // their time limits strike by another clock now
 	}
 	c.log.Info("simulated fleet is live", "clusters", len(c.sims), "speed", speed)
