@@ -23,6 +23,7 @@ func benchmarks() map[string]benchmark {
 	return map[string]benchmark{
 		"latency":  {"start event to verdict readable through the API, 10,000 GPUs, 100 job events/s", benchLatency},
 		"backfill": {"judging many attempts afresh", benchBackfill},
+		"advice":   {"event to advice, and POST /v1/advice at 1,000/s, at 10,000 and 100,000 GPUs", benchAdvice},
 		"slots":    {"/v1/slots at 10,000 GPUs", benchSlots},
 		"jobs":     {"/v1/jobs/{job} with millions of attempts stored", benchJobs},
 		"idle":     {"memory and CPU of `up` with the simulated fleet", benchIdle},
