@@ -42,6 +42,9 @@ proto: ## Regenerate the contract's Go code from its .proto (needs protoc).
 dashboards: ## Write the Grafana boards anew.
 	cd dashboards/gen && $(GO) run . ..
 
+chaos: engine ## Prove the loading guarantee: 100 rounds of things that break, on Apache Kafka and ClickHouse.
+	SPILLWAY_CHAOS_ROUNDS=100 $(GO) test -timeout 90m -run TestChaos -v ./cmd/spillway
+
 bench: build engine ## Measure what BENCHMARKS.md records.
 	$(BIN) bench
 
