@@ -79,7 +79,7 @@ type Stranded struct {
 
 // The report looks at each domain at most this often over its time, and at least five minutes apart.
 const (
-	reportSamples = 336
+	reportSamples = 168 // a week by the hour
 	reportStep    = 5 * time.Minute
 )
 

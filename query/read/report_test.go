@@ -64,6 +64,17 @@ func TestReportSharesStrandedGPUsByWhoHeldTheRest(t *testing.T) {
 	if a.Account != "ml-pre" || math.Abs(a.StrandedGPUHours+s.EmptyGPUHours-s.StrandedGPUHours) > 0.02 || s.EmptyGPUHours > 2 {
 		t.Errorf("got %+v and nobody %.2f of %.2f", a, s.EmptyGPUHours, s.StrandedGPUHours)
 	}
+	// After both runs ended nobody held anything of rack01, and what is stranded there is nobody's.
+	later := New(r.conn, func() time.Time { return noon })
+	if err := r.conn.Exec(context.Background(), `INSERT INTO verdicts (cluster, job_id, attempt, seq, valid_from, valid_to, outcome, gpus, domains, domain_gpus, version)
+		VALUES ('alpha', '7', 'r1', 0, '2026-11-29 11:05:00', '2026-11-29 11:10:00', 'one_domain', 64, ['rack01'], [64], 100),
+		('alpha', '8', 'r0', 0, '2026-11-29 11:00:00', '2026-11-29 11:10:00', 'spill', 8, ['rack01', 'rack02'], [4, 4], 100)`); err != nil {
+		t.Fatal(err)
+	}
+	nobody, err := later.Report(context.Background(), "alpha", noon.Add(-30*time.Minute), noon, 64, DefaultLinks())
+	if err != nil || nobody.Stranded.EmptyGPUHours != nobody.Stranded.StrandedGPUHours || !near(nobody.Stranded.StrandedGPUHours, 4) {
+		t.Errorf("nobody: got %+v %v, want 8 GPUs for half an hour", nobody.Stranded, err)
+	}
 	// Of whole nodes every free one is a slot of 4.
 	whole, err := r.Report(context.Background(), "alpha", noon.Add(-2*time.Hour), noon, 4, DefaultLinks())
 	if err != nil || whole.Stranded.StrandedGPUHours > 5 {

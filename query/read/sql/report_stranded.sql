@@ -81,15 +81,22 @@ moments AS
 ),
 held AS
 (
-    SELECT cluster, domain, moment, account, gpus, sum(gpus) OVER (PARTITION BY cluster, domain, moment) AS of_all
-    FROM (SELECT cluster, domain, moment, account, sum(part) AS gpus FROM moments GROUP BY cluster, domain, moment, account)
+    SELECT cluster, domain, moment, sumMap([account], [toUInt64(part)]) AS by_account
+    FROM moments
+    GROUP BY cluster, domain, moment
 )
-SELECT s.cluster AS cluster, ifNull(h.account, '') AS account, ifNull(h.account IS NOT NULL, 0) AS held_something,
-       sum(s.stranded * ifNull(h.gpus / h.of_all, 1)) * {step:UInt32} / 3600 AS stranded_gpu_hours,
-       sum(s.gpus_free * ifNull(h.gpus / h.of_all, 1)) * {step:UInt32} / 3600 AS free_gpu_hours,
-       sum(s.gpus_usable * ifNull(h.gpus / h.of_all, 1)) * {step:UInt32} / 3600 AS usable_gpu_hours
-FROM sampled AS s
-LEFT JOIN held AS h ON h.cluster = s.cluster AND h.domain = s.domain AND h.moment = s.moment
+SELECT cluster, account, length(parts) > 0 AS held_something,
+       sum(stranded * share) * {step:UInt32} / 3600 AS stranded_gpu_hours,
+       sum(gpus_free * share) * {step:UInt32} / 3600 AS free_gpu_hours,
+       sum(gpus_usable * share) * {step:UInt32} / 3600 AS usable_gpu_hours
+FROM
+(
+    SELECT s.cluster AS cluster, s.stranded AS stranded, s.gpus_free AS gpus_free, s.gpus_usable AS gpus_usable,
+           h.by_account.1 AS accounts, h.by_account.2 AS parts
+    FROM sampled AS s
+    LEFT JOIN held AS h ON h.cluster = s.cluster AND h.domain = s.domain AND h.moment = s.moment
+)
+ARRAY JOIN if(empty(parts), [''], arrayMap(a -> toString(a), accounts)) AS account,
+           if(empty(parts), [1.], arrayMap(p -> p / arraySum(parts), parts)) AS share
 GROUP BY cluster, account, held_something
 ORDER BY cluster, account, held_something
-SETTINGS join_use_nulls = 1
