@@ -61,7 +61,7 @@ func New(cfg Config, deps Deps) (*Loader, error) {
 		return nil, err
 	}
 	if len(deps.ClickHouse.Addresses) == 0 {
-		return nil, errors.New("load: no clickhouse address given: set clickhouse.addresses to host:port of the native protocol")
+		return nil, errors.New("load: no clickhouse address given: set engine.clickhouse.addresses to host:port of the native protocol")
 	}
 	if deps.Tracer == nil {
 		deps.Tracer = noop.Tracer{}

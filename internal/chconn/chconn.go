@@ -38,7 +38,7 @@ func (o Options) With(database string) Options {
 // nothing; use WaitReady to learn whether anybody answers.
 func Open(o Options) (driver.Conn, error) {
 	if len(o.Addresses) == 0 {
-		return nil, errors.New("open clickhouse: no address given: set clickhouse.addresses to host:port of the native protocol")
+		return nil, errors.New("open clickhouse: no address given: set engine.clickhouse.addresses to host:port of the native protocol")
 	}
 	for _, a := range o.Addresses {
 		if _, _, err := net.SplitHostPort(a); err != nil {

@@ -91,10 +91,10 @@ func choosePorts(c ClickHouseConfig) (tcp, http int, err error) {
 			return l.Addr().(*net.TCPAddr).Port, l
 		}
 		e := &Error{Op: "start clickhouse", Kind: fmt.Errorf("listen on %s: %w", net.JoinHostPort(c.Listen, strconv.Itoa(port)), lerr),
-			Hint: fmt.Sprintf("set clickhouse.listen and clickhouse.%s to an address and a port this user may listen on", key)}
+			Hint: fmt.Sprintf("set engine.clickhouse.listen and engine.clickhouse.%s to an address and a port this user may listen on", key)}
 		if errors.Is(lerr, syscall.EADDRINUSE) {
 			e.Kind = ErrPortInUse
-			e.Hint = fmt.Sprintf("%s is taken: stop what listens there, or set clickhouse.%s to another port (0: a free one)",
+			e.Hint = fmt.Sprintf("%s is taken: stop what listens there, or set engine.clickhouse.%s to another port (0: a free one)",
 				net.JoinHostPort(c.Listen, strconv.Itoa(port)), key)
 		}
 		err = errors.Join(err, e)
@@ -226,10 +226,10 @@ func (s *server) diagnose() error {
 	switch {
 	case s.library != "" && !s.loaded():
 		e.Kind = ErrLibrary
-		e.Hint = s.library + " is damaged or not for this machine: remove it if it is in the cache (it is fetched again), or set clickhouse.library to a good one"
+		e.Hint = s.library + " is damaged or not for this machine: remove it if it is in the cache (it is fetched again), or set engine.clickhouse.library to a good one"
 	case has("Address already in use"):
 		e.Kind = ErrPortInUse
-		e.Hint = fmt.Sprintf("stop what listens on port %d or %d, or set clickhouse.tcp_port and clickhouse.http_port to other ports", s.tcpPort, s.httpPort)
+		e.Hint = fmt.Sprintf("stop what listens on port %d or %d, or set engine.clickhouse.tcp_port and engine.clickhouse.http_port to other ports", s.tcpPort, s.httpPort)
 	case has("No space left on device", "NOT_ENOUGH_SPACE"):
 		e.Kind = ErrDiskFull
 		e.Hint = "make room below " + s.paths.dir + ", or set data_dir to a larger disk"

@@ -129,10 +129,10 @@ func TestATakenPortIsNamedWithItsKey(t *testing.T) {
 
 	cfg := clickHouseOnly(t.TempDir())
 	cfg.ClickHouse.TCPPort = port
-	wantError(t, cfg, ErrPortInUse, fmt.Sprint(port), "clickhouse.tcp_port")
+	wantError(t, cfg, ErrPortInUse, fmt.Sprint(port), "engine.clickhouse.tcp_port")
 	cfg = clickHouseOnly(t.TempDir())
 	cfg.ClickHouse.HTTPPort = port
-	wantError(t, cfg, ErrPortInUse, fmt.Sprint(port), "clickhouse.http_port")
+	wantError(t, cfg, ErrPortInUse, fmt.Sprint(port), "engine.clickhouse.http_port")
 }
 
 // A port may be taken between choosing it and the engine listening on it. The engine's own refusal must be understood,
@@ -174,7 +174,7 @@ func TestAnAddressNotOfThisMachineIsNamed(t *testing.T) {
 	mustStop(t, mustStart(t, clickHouseOnly(t.TempDir())))
 	cfg := clickHouseOnly(t.TempDir())
 	cfg.ClickHouse.Listen = "192.0.2.1"
-	wantError(t, cfg, syscall.EADDRNOTAVAIL, "192.0.2.1", "clickhouse.listen")
+	wantError(t, cfg, syscall.EADDRNOTAVAIL, "192.0.2.1", "engine.clickhouse.listen")
 }
 
 func TestADamagedDirectoryIsNamed(t *testing.T) {
@@ -244,7 +244,7 @@ func TestAnUnusableLibraryIsNamed(t *testing.T) {
 	mustStop(t, mustStart(t, clickHouseOnly(t.TempDir())))
 	cfg := clickHouseOnly(t.TempDir())
 	cfg.ClickHouse.Library = filepath.Join(t.TempDir(), "missing.so")
-	wantError(t, cfg, ErrNoClickHouse, "clickhouse.library", "missing.so")
+	wantError(t, cfg, ErrNoClickHouse, "engine.clickhouse.library", "missing.so")
 
 	garbage := filepath.Join(t.TempDir(), "garbage.so")
 	if err := os.WriteFile(garbage, []byte("not a library"), 0o755); err != nil {

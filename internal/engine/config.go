@@ -111,71 +111,71 @@ func (c Config) Validate() error {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	ch, k := c.ClickHouse, c.Kafka
 	if (ch.embedded() || k.embedded()) && c.DataDir == "" {
-		bad("data_dir: an embedded engine needs a directory to keep its data in")
+		bad("engine.data_dir: an embedded engine needs a directory to keep its data in")
 	}
 	for _, m := range []struct{ key, mode string }{{"clickhouse", ch.Mode}, {"kafka", k.Mode}} {
 		switch m.mode {
 		case "", ModeEmbedded, ModeExternal, ModeNone:
 		default:
-			bad("%s.mode: %q: want embedded, external, none or nothing", m.key, m.mode)
+			bad("engine.%s.mode: %q: want embedded, external, none or nothing", m.key, m.mode)
 		}
 	}
 	if ch.Mode == ModeExternal && len(ch.Addresses) == 0 {
-		bad("clickhouse.addresses: external mode needs at least one host:port of the native protocol")
+		bad("engine.clickhouse.addresses: external mode needs at least one host:port of the native protocol")
 	}
 	for i, a := range ch.Addresses {
 		if _, _, err := net.SplitHostPort(a); err != nil {
-			bad("clickhouse.addresses[%d]: %q: want host:port: %w", i, a, err)
+			bad("engine.clickhouse.addresses[%d]: %q: want host:port: %w", i, a, err)
 		}
 	}
 	if ch.Mode == ModeEmbedded && len(ch.Addresses) > 0 {
-		bad("clickhouse.mode: embedded contradicts clickhouse.addresses: drop one of the two")
+		bad("engine.clickhouse.mode: embedded contradicts engine.clickhouse.addresses: drop one of the two")
 	}
 	if ch.Listen != "" && net.ParseIP(ch.Listen) == nil {
-		bad("clickhouse.listen: %q: want an IP address such as 127.0.0.1", ch.Listen)
+		bad("engine.clickhouse.listen: %q: want an IP address such as 127.0.0.1", ch.Listen)
 	}
 	for _, n := range []struct{ key, name string }{{"database", ch.Database}, {"cluster", ch.Cluster}} {
 		if !plainName(n.name) {
-			bad("clickhouse.%s: %q: want letters, digits and _, not starting with a digit", n.key, n.name)
+			bad("engine.clickhouse.%s: %q: want letters, digits and _, not starting with a digit", n.key, n.name)
 		}
 	}
 	for _, p := range []struct {
 		key  string
 		port int
-	}{{"clickhouse.tcp_port", ch.TCPPort}, {"clickhouse.http_port", ch.HTTPPort}, {"kafka.port", k.Port}} {
+	}{{"engine.clickhouse.tcp_port", ch.TCPPort}, {"engine.clickhouse.http_port", ch.HTTPPort}, {"engine.kafka.port", k.Port}} {
 		if p.port < 0 || p.port > 65535 {
 			bad("%s: %d: want a port, or 0 for a free one", p.key, p.port)
 		}
 	}
 	if ch.MemoryLimitMB != 0 && ch.MemoryLimitMB < 256 {
-		bad("clickhouse.memory_limit_mb: %d: want 256 or more, or 0 for the default", ch.MemoryLimitMB)
+		bad("engine.clickhouse.memory_limit_mb: %d: want 256 or more, or 0 for the default", ch.MemoryLimitMB)
 	}
 	if len(ch.Nodes) > 0 && ch.Cluster == "" {
-		bad("clickhouse.cluster: clickhouse.nodes are listed but the cluster has no name")
+		bad("engine.clickhouse.cluster: engine.clickhouse.nodes are listed but the cluster has no name")
 	}
 	for i, n := range ch.Nodes {
 		if n.Shard < 1 || n.Host == "" || n.Port < 1 {
-			bad("clickhouse.nodes[%d]: want shard (from 1), host and port", i)
+			bad("engine.clickhouse.nodes[%d]: want shard (from 1), host and port", i)
 		}
 	}
 	if k.Mode == ModeExternal && len(k.Brokers) == 0 {
-		bad("kafka.brokers: external mode needs at least one host:port")
+		bad("engine.kafka.brokers: external mode needs at least one host:port")
 	}
 	if k.Mode == ModeEmbedded && len(k.Brokers) > 0 {
-		bad("kafka.mode: embedded contradicts kafka.brokers: drop one of the two")
+		bad("engine.kafka.mode: embedded contradicts engine.kafka.brokers: drop one of the two")
 	}
 	if k.Partitions < 0 || k.RetentionMB < 0 {
-		bad("kafka: partitions and retention_mb cannot be negative")
+		bad("engine.kafka: partitions and retention_mb cannot be negative")
 	}
 	switch strings.ToLower(k.SASL.Mechanism) {
 	case "", "plain", "scram-sha-256", "scram-sha-512":
 	default:
-		bad("kafka.sasl.mechanism: %q: want plain, scram-sha-256 or scram-sha-512", k.SASL.Mechanism)
+		bad("engine.kafka.sasl.mechanism: %q: want plain, scram-sha-256 or scram-sha-512", k.SASL.Mechanism)
 	}
 	for _, t := range []struct {
 		key string
 		tls TLSConfig
-	}{{"clickhouse.tls", ch.TLS}, {"kafka.tls", k.TLS}} {
+	}{{"engine.clickhouse.tls", ch.TLS}, {"engine.kafka.tls", k.TLS}} {
 		if (t.tls.CertFile == "") != (t.tls.KeyFile == "") {
 			bad("%s: cert_file and key_file go together", t.key)
 		}

@@ -83,25 +83,25 @@ func TestFaultsAreNamedByTheirKey(t *testing.T) {
 		"external engines need none": {func(c *Config) {
 			c.DataDir, c.ClickHouse.Addresses, c.Kafka.Brokers = "", []string{"a:9000"}, []string{"b:9092"}
 		}, ""},
-		"a mode is one of three":                  {func(c *Config) { c.ClickHouse.Mode = "cloud" }, "clickhouse.mode"},
-		"a kafka mode is one of three":            {func(c *Config) { c.Kafka.Mode = "cloud" }, "kafka.mode"},
-		"external clickhouse needs an address":    {func(c *Config) { c.ClickHouse.Mode = ModeExternal }, "clickhouse.addresses"},
-		"external kafka needs a broker":           {func(c *Config) { c.Kafka.Mode = ModeExternal }, "kafka.brokers"},
-		"an address needs a port":                 {func(c *Config) { c.ClickHouse.Addresses = []string{"host"} }, "clickhouse.addresses[0]"},
-		"embedded contradicts addresses":          {func(c *Config) { c.ClickHouse.Mode, c.ClickHouse.Addresses = ModeEmbedded, []string{"a:1"} }, "clickhouse.mode"},
-		"embedded contradicts brokers":            {func(c *Config) { c.Kafka.Mode, c.Kafka.Brokers = ModeEmbedded, []string{"a:1"} }, "kafka.mode"},
-		"one listens on an IP address":            {func(c *Config) { c.ClickHouse.Listen = "localhost" }, "clickhouse.listen"},
-		"a database is a plain name":              {func(c *Config) { c.ClickHouse.Database = "a`b" }, "clickhouse.database"},
-		"a port fits in 16 bits":                  {func(c *Config) { c.Kafka.Port = 70000 }, "kafka.port"},
-		"a tcp port is not negative":              {func(c *Config) { c.ClickHouse.TCPPort = -1 }, "clickhouse.tcp_port"},
-		"an http port fits in 16 bits":            {func(c *Config) { c.ClickHouse.HTTPPort = 70000 }, "clickhouse.http_port"},
-		"a server needs some memory":              {func(c *Config) { c.ClickHouse.MemoryLimitMB = 10 }, "clickhouse.memory_limit_mb"},
-		"nodes belong to a named cluster":         {func(c *Config) { c.ClickHouse.Nodes = []ClusterNode{{1, "a", 1}} }, "clickhouse.cluster"},
-		"a cluster's name becomes an element":     {func(c *Config) { c.ClickHouse.Cluster = "a b" }, "clickhouse.cluster"},
-		"a node is complete":                      {func(c *Config) { c.ClickHouse.Cluster, c.ClickHouse.Nodes = "c", []ClusterNode{{0, "a", 1}} }, "clickhouse.nodes[0]"},
+		"a mode is one of three":                  {func(c *Config) { c.ClickHouse.Mode = "cloud" }, "engine.clickhouse.mode"},
+		"a kafka mode is one of three":            {func(c *Config) { c.Kafka.Mode = "cloud" }, "engine.kafka.mode"},
+		"external clickhouse needs an address":    {func(c *Config) { c.ClickHouse.Mode = ModeExternal }, "engine.clickhouse.addresses"},
+		"external kafka needs a broker":           {func(c *Config) { c.Kafka.Mode = ModeExternal }, "engine.kafka.brokers"},
+		"an address needs a port":                 {func(c *Config) { c.ClickHouse.Addresses = []string{"host"} }, "engine.clickhouse.addresses[0]"},
+		"embedded contradicts addresses":          {func(c *Config) { c.ClickHouse.Mode, c.ClickHouse.Addresses = ModeEmbedded, []string{"a:1"} }, "engine.clickhouse.mode"},
+		"embedded contradicts brokers":            {func(c *Config) { c.Kafka.Mode, c.Kafka.Brokers = ModeEmbedded, []string{"a:1"} }, "engine.kafka.mode"},
+		"one listens on an IP address":            {func(c *Config) { c.ClickHouse.Listen = "localhost" }, "engine.clickhouse.listen"},
+		"a database is a plain name":              {func(c *Config) { c.ClickHouse.Database = "a`b" }, "engine.clickhouse.database"},
+		"a port fits in 16 bits":                  {func(c *Config) { c.Kafka.Port = 70000 }, "engine.kafka.port"},
+		"a tcp port is not negative":              {func(c *Config) { c.ClickHouse.TCPPort = -1 }, "engine.clickhouse.tcp_port"},
+		"an http port fits in 16 bits":            {func(c *Config) { c.ClickHouse.HTTPPort = 70000 }, "engine.clickhouse.http_port"},
+		"a server needs some memory":              {func(c *Config) { c.ClickHouse.MemoryLimitMB = 10 }, "engine.clickhouse.memory_limit_mb"},
+		"nodes belong to a named cluster":         {func(c *Config) { c.ClickHouse.Nodes = []ClusterNode{{1, "a", 1}} }, "engine.clickhouse.cluster"},
+		"a cluster's name becomes an element":     {func(c *Config) { c.ClickHouse.Cluster = "a b" }, "engine.clickhouse.cluster"},
+		"a node is complete":                      {func(c *Config) { c.ClickHouse.Cluster, c.ClickHouse.Nodes = "c", []ClusterNode{{0, "a", 1}} }, "engine.clickhouse.nodes[0]"},
 		"a partition count is not negative":       {func(c *Config) { c.Kafka.Partitions = -1 }, "partitions"},
-		"a login has a known mechanism":           {func(c *Config) { c.Kafka.SASL.Mechanism = "kerberos" }, "kafka.sasl.mechanism"},
-		"a client certificate comes with its key": {func(c *Config) { c.Kafka.TLS.CertFile = "x" }, "kafka.tls"},
+		"a login has a known mechanism":           {func(c *Config) { c.Kafka.SASL.Mechanism = "kerberos" }, "engine.kafka.sasl.mechanism"},
+		"a client certificate comes with its key": {func(c *Config) { c.Kafka.TLS.CertFile = "x" }, "engine.kafka.tls"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			cfg := DefaultConfig()
@@ -120,7 +120,7 @@ func TestFaultsAreNamedByTheirKey(t *testing.T) {
 func TestAllFaultsAreNamedAtOnce(t *testing.T) {
 	cfg := Config{ClickHouse: ClickHouseConfig{Mode: "x"}, Kafka: KafkaConfig{Mode: "y"}}
 	err := cfg.Validate()
-	if err == nil || !strings.Contains(err.Error(), "clickhouse.mode") || !strings.Contains(err.Error(), "kafka.mode") {
+	if err == nil || !strings.Contains(err.Error(), "engine.clickhouse.mode") || !strings.Contains(err.Error(), "engine.kafka.mode") {
 		t.Errorf("got %v, want both modes named", err)
 	}
 }
@@ -144,7 +144,7 @@ func TestExternalEnginesAreNotDialledAndCarryTheirSecrets(t *testing.T) {
 		t.Errorf("kafka is %+v", e.Kafka)
 	}
 	cfg.ClickHouse.PasswordFile = filepath.Join(dir, "missing")
-	if _, err := Start(t.Context(), cfg, nil); err == nil || !strings.Contains(err.Error(), "clickhouse.password_file") {
+	if _, err := Start(t.Context(), cfg, nil); err == nil || !strings.Contains(err.Error(), "engine.clickhouse.password_file") {
 		t.Errorf("got %v, want the key of the missing file", err)
 	}
 }

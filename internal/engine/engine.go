@@ -183,11 +183,11 @@ func prepare(ctx context.Context, o chconn.Options, database string, log *slog.L
 func externalClickHouse(c ClickHouseConfig) (ClickHouse, error) {
 	password, err := readSecret(c.PasswordFile)
 	if err != nil {
-		return ClickHouse{}, fmt.Errorf("clickhouse.password_file: %w", err)
+		return ClickHouse{}, fmt.Errorf("engine.clickhouse.password_file: %w", err)
 	}
 	tls, err := c.TLS.client()
 	if err != nil {
-		return ClickHouse{}, fmt.Errorf("clickhouse.tls: %w", err)
+		return ClickHouse{}, fmt.Errorf("engine.clickhouse.tls: %w", err)
 	}
 	o := chconn.Options{Addresses: c.Addresses, Database: c.Database, User: c.User, Password: password, TLS: tls}
 	return ClickHouse{Owner: o, Reader: o, HTTP: c.HTTPAddress, Cluster: c.Cluster}, nil

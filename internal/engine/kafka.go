@@ -44,11 +44,11 @@ func externalKafka(c KafkaConfig) (Kafka, error) {
 	k := Kafka{Brokers: c.Brokers, Partitions: c.Partitions}
 	var err error
 	if k.TLS, err = c.TLS.client(); err != nil {
-		return k, fmt.Errorf("kafka.tls: %w", err)
+		return k, fmt.Errorf("engine.kafka.tls: %w", err)
 	}
 	password, err := readSecret(c.SASL.PasswordFile)
 	if err != nil {
-		return k, fmt.Errorf("kafka.sasl.password_file: %w", err)
+		return k, fmt.Errorf("engine.kafka.sasl.password_file: %w", err)
 	}
 	switch strings.ToLower(c.SASL.Mechanism) {
 	case "":
@@ -62,7 +62,7 @@ func externalKafka(c KafkaConfig) (Kafka, error) {
 		err = fmt.Errorf("unknown mechanism %q", c.SASL.Mechanism)
 	}
 	if err != nil {
-		return k, fmt.Errorf("kafka.sasl: %w", err)
+		return k, fmt.Errorf("engine.kafka.sasl: %w", err)
 	}
 	return k, nil
 }
@@ -104,7 +104,7 @@ func startKafka(dir string, c KafkaConfig, log *slog.Logger) (*broker, Kafka, er
 	cluster, err := kfake.NewCluster(opts...)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, Kafka{}, &Error{Op: op, Kind: ErrPortInUse,
-			Hint: fmt.Sprintf("%s is taken: stop what listens there, or set kafka.port to another port (0: a free one)", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))}
+			Hint: fmt.Sprintf("%s is taken: stop what listens there, or set engine.kafka.port to another port (0: a free one)", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))}
 	}
 	if err != nil && strings.Contains(err.Error(), "loading persisted state") {
 		return nil, Kafka{}, &Error{Op: op, Kind: ErrCorruptData, Detail: err.Error(),

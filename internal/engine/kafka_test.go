@@ -222,7 +222,7 @@ func TestTheBrokerTakesItsConfiguredPort(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	cfg := kafkaOnly(t.TempDir())
 	cfg.Kafka.Port = port
-	wantError(t, cfg, ErrPortInUse, strconv.Itoa(port), "kafka.port")
+	wantError(t, cfg, ErrPortInUse, strconv.Itoa(port), "engine.kafka.port")
 	l.Close()
 	e := mustStart(t, cfg)
 	if want := net.JoinHostPort("127.0.0.1", strconv.Itoa(port)); e.Kafka.Brokers[0] != want {

