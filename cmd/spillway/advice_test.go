@@ -18,6 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pb33f/libopenapi"
+	validator "github.com/pb33f/libopenapi-validator"
+
 	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/query/api"
 	"github.com/spillway-io/spillway/schemas/event"
@@ -72,6 +75,7 @@ type caller struct {
 	*flow
 	t    *testing.T
 	base string
+	spec validator.Validator
 }
 
 func newCaller(t *testing.T) *caller {
@@ -96,7 +100,19 @@ func newCaller(t *testing.T) *caller {
 		f.close()
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return &caller{f, t, "http://" + f.server.Addr()}
+	description, err := f.server.OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := libopenapi.NewDocument(description)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, errs := validator.NewValidator(document)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	return &caller{f, t, "http://" + f.server.Addr(), spec}
 }
 
 func (s *caller) emit(records ...event.Record) {
@@ -112,12 +128,25 @@ func (s *caller) post(path string, body any, into any) *http.Response {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	resp, err := http.Post(s.base+path, "application/json", bytes.NewReader(raw))
+	req, err := http.NewRequest(http.MethodPost, s.base+path, bytes.NewReader(raw))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
+	resp.Body = io.NopCloser(bytes.NewReader(text))
+	if strings.HasPrefix(path, "/v1/") {
+		if ok, faults := s.spec.ValidateHttpResponse(req, resp); !ok {
+			for _, f := range faults {
+				s.t.Errorf("%s answered %s, which the API's description does not allow: %s: %s", path, text, f.Message, f.Reason)
+			}
+		}
+	}
 	if err == nil && into != nil {
 		err = json.Unmarshal(text, into)
 	}

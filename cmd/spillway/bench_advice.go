@@ -11,7 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // benchAdvice measures the advisor as its callers meet it: how soon an event shows, and POST /v1/advice at a fixed rate, on
@@ -39,16 +41,16 @@ func (b *benchRun) advice(ctx context.Context, racks int) error {
 	if err != nil {
 		return err
 	}
-	w := &watch{every: 1, seen: map[string]bool{}, started: make(chan startedJob, 10_000)}
 	ready := make(chan struct{})
+	var out collect.Emitter // known once the flow is open
 	f, stop, err := b.running(ctx, stages{load: true, enrich: true, serve: true}, named{"simulate", func(ctx context.Context) error {
 		<-ready
-		return collector.Run(ctx, w)
+		return collector.Run(ctx, out)
 	}})
 	if err != nil {
 		return err
 	}
-	w.out = f.producer
+	out = f.producer
 	begin := time.Now()
 	close(ready)
 	cluster := fleet.Clusters[0].Name
@@ -63,7 +65,10 @@ func (b *benchRun) advice(ctx context.Context, racks int) error {
 	}
 	b.sayf("  %d GPUs in %d domains: the picture is complete %s after the first event", racks*72, racks, time.Since(begin).Round(time.Second))
 	time.Sleep(10 * time.Second) // what was collected meanwhile is folded
-	seen, late := b.visible(ctx, f, cluster, w)
+	seen, late, err := b.visible(ctx, f, cluster)
+	if err != nil {
+		return err
+	}
 	p50, p99, most := quantiles(seen)
 	b.sayf("  event to advice, %d starts: p50 %s, p99 %s, slowest %s, %d not seen in 10 s", len(seen), p50.Round(time.Millisecond),
 		p99.Round(time.Millisecond), most.Round(time.Millisecond), late)
@@ -77,32 +82,36 @@ func (b *benchRun) advice(ctx context.Context, racks int) error {
 	return stop()
 }
 
-// visible measures how long after a start was sent the picture shows that the job holds nodes.
-func (b *benchRun) visible(ctx context.Context, f *flow, cluster string, w *watch) (took []time.Duration, late int) {
-	for len(w.started) > 0 {
-		<-w.started
-	}
-	end := time.After(time.Duration(b.seconds) * time.Second / 2)
-	for {
-		select {
-		case <-ctx.Done():
-			return took, late
-		case <-end:
-			return took, late
-		case s := <-w.started:
-			for len(w.started) > 0 { // only the newest: those that waited for this loop say nothing
-				s = <-w.started
-			}
-			for !f.feed.Clusters()[cluster].Snapshot.Holds(s.job) && time.Since(s.at) < 10*time.Second {
-				time.Sleep(2 * time.Millisecond)
-			}
-			if time.Since(s.at) >= 10*time.Second {
-				late++
-			} else {
-				took = append(took, time.Since(s.at))
-			}
+// visible starts jobs of its own among those of the fleet and measures how long after each was sent the picture shows that
+// it holds its node.
+func (b *benchRun) visible(ctx context.Context, f *flow, cluster string) (took []time.Duration, late int, err error) {
+	end := time.Now().Add(time.Duration(b.seconds) * time.Second / 2)
+	for i := 0; time.Now().Before(end) && ctx.Err() == nil; i++ {
+		snap := f.feed.Clusters()[cluster].Snapshot
+		job, now := fmt.Sprint("visible-", i), time.Now()
+		gpus := uint32(1)
+		p := &event.Placement{
+			Cluster: cluster, Scheduler: "slurm", JobId: job, Source: simulate.Source + ".bench", State: event.State_RUNNING,
+			StartMs: event.Millis(now), ObservedAtMs: now.UnixMilli(), Revision: event.Revision(now), Gpus: &gpus,
+			Placements: []*event.NodePlacement{{Node: snap.Topology.Nodes[i*7919%len(snap.Topology.Nodes)].Name, Gpus: &gpus}},
+		}
+		if err := f.producer.Emit(ctx, p); err != nil {
+			return nil, 0, err
+		}
+		for !f.feed.Clusters()[cluster].Snapshot.Holds(job) && time.Since(now) < 10*time.Second {
+			time.Sleep(2 * time.Millisecond)
+		}
+		if t := time.Since(now); t < 10*time.Second {
+			took = append(took, t)
+		} else {
+			late++
+		}
+		p.State, p.EndMs, p.Revision = event.State_COMPLETED, event.Millis(time.Now()), event.Revision(time.Now())
+		if err := f.producer.Emit(ctx, p); err != nil {
+			return nil, 0, err
 		}
 	}
+	return took, late, nil
 }
 
 // ask puts adviceRate questions a second from callers that keep their connections, and measures from when each was due.

@@ -1,0 +1,106 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// call is a filter call in kube-scheduler's own form.
+const call = `{"Pod":{"metadata":{"name":"train-0","namespace":"team","labels":{"batch.kubernetes.io/job-name":"train"},` +
+	`"annotations":{"kueue.x-k8s.io/podset-required-topology":"nvidia.com/gpu.clique","spillway.io/gang-pods":"16"},` +
+	`"ownerReferences":[{"uid":"u1"}]},"spec":{"containers":[{"resources":{"limits":{"nvidia.com/gpu":"4"}}}],"resourceClaims":[{"name":"cd"}]}},` +
+	`"Nodes":null,"NodeNames":["n1","n2"]}`
+
+// send sends a body to a server without a picture, which has no opinion.
+func send(s *Server, path string, body []byte) *httptest.ResponseRecorder {
+	rec := httptest.NewRecorder()
+	s.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodPost, path, bufio.NewReader(bytes.NewReader(body))))
+	return rec
+}
+
+func extending(t testing.TB) *Server {
+	t.Helper()
+	on := DefaultAdviseConfig()
+	on.Extender = true
+	s, err := New(DefaultConfig(), Deps{Now: time.Now, Log: slog.New(slog.DiscardHandler), Advise: &on})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestWithoutAnOpinionEveryNodeStays(t *testing.T) {
+	s := extending(t)
+	var kept filterResult
+	if rec := send(s, "/scheduler/filter", []byte(call)); json.Unmarshal(rec.Body.Bytes(), &kept) != nil || len(*kept.NodeNames) != 2 || len(kept.FailedNodes) != 0 {
+		t.Errorf("got %d %s, want both nodes", rec.Code, rec.Body)
+	}
+	whole := strings.Replace(call, `"Nodes":null,"NodeNames":["n1","n2"]`, `"Nodes":{"metadata":{},"items":[{"metadata":{"name":"n1","extra":1}}]},"NodeNames":null`, 1)
+	if rec := send(s, "/scheduler/filter", []byte(whole)); !strings.Contains(rec.Body.String(), `"items":[{"metadata":{"name":"n1","extra":1}}]`) {
+		t.Errorf("got %s, want the node as it came", rec.Body)
+	}
+	var scores []hostPriority
+	if rec := send(s, "/scheduler/prioritize", []byte(call)); json.Unmarshal(rec.Body.Bytes(), &scores) != nil || len(scores) != 2 || scores[0].Score != 0 {
+		t.Errorf("got %s, want two scores of 0", rec.Body)
+	}
+	if rec := send(newServer(t, DefaultConfig(), nil), "/scheduler/filter", []byte(call)); rec.Code == http.StatusOK {
+		t.Errorf("the extender is not turned on, and got %d", rec.Code)
+	}
+}
+
+func TestAGangIsToldByItsPods(t *testing.T) {
+	var args extenderArgs
+	if err := json.Unmarshal([]byte(call), &args); err != nil {
+		t.Fatal(err)
+	}
+	key, job := args.Pod.gang()
+	r := args.Pod.request("c1", job)
+	if key != "team/u1" || r.GPUs != 64 || r.GPUsPerNode != 4 || r.Mode != "required" || r.Job != "team/train" {
+		t.Errorf("got gang %s, request %+v", key, r)
+	}
+}
+
+func TestWithoutAPictureThereIsNoAdvice(t *testing.T) {
+	s := newServer(t, DefaultConfig(), nil)
+	for body, want := range map[string]int{`{"gpus":64}`: http.StatusServiceUnavailable, `{"gpus":"many"}`: http.StatusUnprocessableEntity, `{`: http.StatusBadRequest} {
+		req := httptest.NewRequest(http.MethodPost, "/v1/advice", strings.NewReader(body))
+		req.Header.Set("Content-Type", "application/json")
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, req)
+		if rec.Code != want || rec.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: got %d %s %s, want %d and a problem", body, rec.Code, rec.Header().Get("Content-Type"), rec.Body, want)
+		}
+		if want == http.StatusServiceUnavailable && (rec.Header().Get("X-Advice") != "none" || !strings.Contains(rec.Body.String(), `"code":"not_ready"`)) {
+			t.Errorf("%s: got %v %s, want no opinion and its code", body, rec.Header(), rec.Body)
+		}
+	}
+}
+
+func TestEveryPrefixOfACallIsRefused(t *testing.T) {
+	s := extending(t)
+	for i := range len(call) {
+		if rec := send(s, "/scheduler/filter", []byte(call)[:i:i]); rec.Code != http.StatusBadRequest {
+			t.Errorf("%d bytes: got %d", i, rec.Code)
+		}
+	}
+}
+
+func FuzzExtender(f *testing.F) {
+	f.Add([]byte(call))
+	f.Add([]byte(`{"Pod":{"spec":{"containers":[{"resources":{"requests":{"nvidia.com/gpu":-1}}}]}},"Nodes":{"items":[7]}}`))
+	s := extending(f)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, path := range []string{"/scheduler/filter", "/scheduler/prioritize"} {
+			if rec := send(s, path, body); rec.Code != http.StatusOK && rec.Code != http.StatusBadRequest {
+				t.Errorf("%s: got %d for %q", path, rec.Code, body)
+			}
+		}
+	})
+}
