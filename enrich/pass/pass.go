@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -77,6 +79,14 @@ func (c Config) Validate() error {
 	}
 	if c.RetryMax < c.RetryMin {
 		errs = append(errs, errors.New("enrich.retry_max must not be less than enrich.retry_min"))
+	}
+	for i, source := range c.Precedence {
+		switch {
+		case !slices.Contains(event.MembershipSources(), source):
+			errs = append(errs, fmt.Errorf("enrich.precedence: %q is no membership source: want some of %s", source, strings.Join(event.MembershipSources(), ", ")))
+		case slices.Contains(c.Precedence[:i], source):
+			errs = append(errs, fmt.Errorf("enrich.precedence: %q stands there twice", source))
+		}
 	}
 	for i, n := range c.SlotSizes {
 		if n <= 0 || n > 1<<16-1 || i > 0 && n <= c.SlotSizes[i-1] {

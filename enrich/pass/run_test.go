@@ -141,6 +141,8 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 		"enrich.settle must not be negative":                      func(c *Config) { c.Settle = -1 },
 		"enrich.retry_max must not be less than enrich.retry_min": func(c *Config) { c.RetryMax = 0 },
 		"sizes are GPUs, from 1 to 65535, in rising order":        func(c *Config) { c.SlotSizes = []int{4, 2} },
+		`"nvlm" is no membership source: want some of `:           func(c *Config) { c.Precedence = []string{"nvlm"} },
+		`"nvml" stands there twice`:                               func(c *Config) { c.Precedence = []string{"nvml", "nvml"} },
 	} {
 		c := DefaultConfig()
 		change(&c)
