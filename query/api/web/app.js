@@ -117,8 +117,9 @@ async function show() {
   const route = { name: match[0][1] ? decodeURIComponent(match[0][1]) : "", query: new URLSearchParams(location.search) };
   const module = await match[1]();
   if (mine !== turn) return;
-  const shell = { go, title, announce, facts, replace: (query) => replaceQuery(query), again: () => tick(view, root, mine) };
+  const shell = { go, title, announce, facts, replace: (query) => replaceQuery(query), again: () => view.wake() };
   const view = module.open(root, route, shell);
+  view.wake = () => tick(view, root, mine);
   shown = view;
   await tick(view, root, mine);
 }
@@ -170,7 +171,7 @@ document.addEventListener("click", (event) => {
 
 window.addEventListener("popstate", show);
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && shown?.refresh) shown.wake?.();
+  if (!document.hidden && shown?.every) shown.wake?.();
 });
 
 document.getElementById("find").addEventListener("submit", (event) => {
