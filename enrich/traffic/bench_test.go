@@ -23,6 +23,9 @@ func BenchmarkHour(b *testing.B) {
 	if err := s.pass.load(ctx); err != nil {
 		b.Fatal(err)
 	}
+	if _, err := s.pass.count(ctx, minutes); err != nil {
+		b.Fatal(err)
+	}
 	b.Run("join", func(b *testing.B) {
 		defer serverCPU(b)()
 		for b.Loop() {

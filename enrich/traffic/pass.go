@@ -203,15 +203,16 @@ func (p *Pass) count(ctx context.Context, minutes []time.Time) (touched []key, e
 	var work []func(context.Context) error
 	var mu sync.Mutex
 	for part := range slices.Chunk(minutes, chunk) {
-		work = append(work,
-			func(ctx context.Context) error { return p.exec(ctx, "minutes", part, "1", "1") },
-			func(ctx context.Context) error {
-				keys, err := p.join(ctx, part, "1", "1")
-				mu.Lock()
-				defer mu.Unlock()
-				touched = append(touched, keys...)
+		work = append(work, func(ctx context.Context) error {
+			if err := p.exec(ctx, "minutes", part, "1", "1"); err != nil {
 				return err
-			})
+			}
+			keys, err := p.join(ctx, part, "1", "1")
+			mu.Lock()
+			defer mu.Unlock()
+			touched = append(touched, keys...)
+			return err
+		})
 	}
 	if err := together(ctx, work); err != nil {
 		return nil, err

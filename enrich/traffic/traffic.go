@@ -127,6 +127,10 @@ func (p *Pass) Run(ctx context.Context) error {
 //go:embed sql/*.sql
 var files embed.FS
 
+// edgeNodes are those on which a placement begins or ends in the minutes asked for, or up to one gap before.
+const edgeNodes = `(cluster, node) IN (SELECT cluster, node FROM ({placed})
+    WHERE valid_from > {from:DateTime64(3)} - toIntervalSecond({max_gap:UInt32}) OR valid_to < {to:DateTime64(3)})`
+
 // statement reads a statement and puts its fragments in. Comments stay: they show in the server's query log.
 func statement(name string, fragments map[string]string) string {
 	text, err := files.ReadFile("sql/" + name + ".sql")
@@ -134,11 +138,16 @@ func statement(name string, fragments map[string]string) string {
 		panic(err) // embedded
 	}
 	s := string(text)
-	s = strings.ReplaceAll(s, "({held})", "(SELECT *, cityHash64(cluster, job_id, attempt, seq, node) AS held_by FROM ({placed}) WHERE {keys})")
-	for _, inner := range []string{"deltas", "placed"} {
-		if strings.Contains(s, "({"+inner+"})") {
-			s = strings.ReplaceAll(s, "({"+inner+"})", "("+statement(inner, nil)+")")
+	if strings.Contains(s, "({deltas})") {
+		edges := "1"
+		if name == "job_traffic" {
+			edges = edgeNodes
 		}
+		s = strings.ReplaceAll(s, "({deltas})", "("+strings.ReplaceAll(statement("deltas", nil), "{edges}", edges)+")")
+	}
+	s = strings.ReplaceAll(s, "({held})", "(SELECT *, cityHash64(cluster, job_id, attempt, seq, node) AS held_by FROM ({placed}) WHERE {keys})")
+	if strings.Contains(s, "({placed})") {
+		s = strings.ReplaceAll(s, "({placed})", "("+statement("placed", nil)+")")
 	}
 	for key, value := range fragments {
 		s = strings.ReplaceAll(s, "{"+key+"}", value)

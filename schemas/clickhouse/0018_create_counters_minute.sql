@@ -11,6 +11,8 @@ CREATE TABLE counters_minute
     part            UInt32 CODEC(ZSTD(1)),
     name            LowCardinality(String) CODEC(ZSTD(1)),
     minute          DateTime('UTC') CODEC(Delta, ZSTD(1)),
+    first_at        DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)), -- the scrape before the first of the minute
+    last_at         DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)), -- the last scrape of the minute
     samples         UInt16 CODEC(ZSTD(1)),             -- scrapes
     seconds         Float32 CODEC(ZSTD(1)),            -- that bytes covers
     bytes           Nullable(Float64) CODEC(ZSTD(1)),  -- moved, both directions; from rates where there is no counter

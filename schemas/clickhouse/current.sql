@@ -197,6 +197,8 @@ CREATE TABLE counters_minute
     `part` UInt32 CODEC(ZSTD(1)),
     `name` LowCardinality(String) CODEC(ZSTD(1)),
     `minute` DateTime('UTC') CODEC(Delta(4), ZSTD(1)),
+    `first_at` DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `last_at` DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
     `samples` UInt16 CODEC(ZSTD(1)),
     `seconds` Float32 CODEC(ZSTD(1)),
     `bytes` Nullable(Float64) CODEC(ZSTD(1)),

@@ -1,7 +1,7 @@
 -- What each scrape of a GPU or port adds to the one before, for scrapes in the minutes asked for. A fragment of the other
 -- statements. Two rows of one scrape, as after a retry, have no time between them and add nothing. Bytes come from the
 -- counters where they run unbroken, else from the rates that the source averaged itself, else they are not known.
--- Parameters: from, to (of the minutes), minutes, max_gap (seconds); {scope} narrows the nodes.
+-- Parameters: from, to (of the minutes), minutes, max_gap (seconds); scope and edges narrow the nodes.
 SELECT cluster, node, source, entity, gpu, part, name, before, at, toStartOfMinute(at) AS minute, gap, broken,
        sm_active, tensor_active,
        if(NOT broken AND tx >= tx0, toFloat64(tx - tx0), tx_rate * gap) AS tx_moved,
@@ -21,7 +21,7 @@ FROM
            downs, lagInFrame(downs) OVER w AS downs0, sm_active, tensor_active
     FROM counters
     WHERE observed_at >= {from:DateTime64(3)} - toIntervalSecond({max_gap:UInt32}) AND observed_at < {to:DateTime64(3)}
-      AND entity IN ('gpu', 'nic') AND NOT missing AND {scope}
+      AND entity IN ('gpu', 'nic') AND NOT missing AND {scope} AND {edges}
     WINDOW w AS (PARTITION BY cluster, node, source, entity, gpu, part, name ORDER BY observed_at ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
 )
 WHERE at > before AND gap <= {max_gap:UInt32} AND toStartOfMinute(at) IN ({minutes})

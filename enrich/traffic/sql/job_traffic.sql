@@ -1,6 +1,7 @@
 -- Joins what was moved with the placements that held the GPUs then, and adds it up by minute. A scrape counts for a
--- placement when it and the one before lie inside of it. Of several sources that tell of one device the one that covers
--- most of the minute counts. Parameters: those of deltas and placed, version; {keys} narrows the placements.
+-- placement when it and the one before lie inside of it: minutes that lie inside as a whole are taken as they were rolled up,
+-- and only those of nodes that changed hands are looked at scrape by scrape. Of several sources that tell of one device the
+-- one that covers most of the minute counts. Parameters: those of deltas and placed, version; {keys} narrows the placements.
 INSERT INTO job_traffic (cluster, job_id, attempt, seq, minute, gpus_measured, nodes_measured, shared_nodes, nvlink_bytes,
     nvlink_gpu_seconds, scale_out_bytes, scale_out_gpu_seconds, nodes, node_gpus, gpu_nvlink_bytes, node_nvlink_seconds,
     node_scale_out_bytes, version, is_deleted)
@@ -23,13 +24,39 @@ FROM
             SELECT held_by, minute, entity, gpu, argMax(moved_by, covered) AS bytes, max(covered) AS seconds
             FROM
             (
-                SELECT held_by, minute, source, entity, gpu, part, name, sum(moved) AS moved_by,
-                       sumIf(gap, moved IS NOT NULL) AS covered
-                FROM ({deltas}) AS d
-                INNER JOIN ({held}) AS h ON d.cluster = h.cluster AND d.node = h.node
-                WHERE d.before >= h.valid_from AND d.at <= h.valid_to
-                  AND if(d.entity = 'nic', NOT h.shared, bitTest(h.gpus, d.gpu))
-                GROUP BY held_by, minute, source, entity, gpu, part, name
+                SELECT held_by, minute, source, entity, gpu, part, name, bytes AS moved_by, seconds AS covered
+                FROM
+                (
+                    SELECT *
+                    FROM counters_minute
+                    WHERE minute >= toDateTime({from:DateTime64(3)}) AND minute < toDateTime({to:DateTime64(3)})
+                      AND minute IN ({minutes}) AND entity IN ('gpu', 'nic') AND {scope}
+                    ORDER BY version DESC
+                    LIMIT 1 BY cluster, node, source, entity, gpu, part, name, minute
+                ) AS m
+                INNER JOIN ({held}) AS h ON m.cluster = h.cluster AND m.node = h.node
+                WHERE m.first_at >= h.valid_from AND m.last_at <= h.valid_to
+                  AND if(m.entity = 'nic', NOT h.shared, bitTest(h.gpus, m.gpu))
+                UNION ALL
+                SELECT held_by, minute, source, entity, gpu, part, name,
+                       if(arrayExists(x -> x.4 IS NOT NULL, inside), arraySum(x -> ifNull(x.4, 0), inside), NULL) AS moved_by,
+                       arraySum(x -> if(x.4 IS NULL, 0, x.3), inside) AS covered
+                FROM
+                (
+                    SELECT held_by, minute, source, entity, gpu, part, name,
+                           arrayFilter(x -> x.1 >= h.valid_from AND x.2 <= h.valid_to, scrapes) AS inside
+                    FROM
+                    (
+                        SELECT cluster, node, source, entity, gpu, part, name, minute, min(before) AS first_at, max(at) AS last_at,
+                               groupArray((before, at, gap, moved)) AS scrapes
+                        FROM ({deltas})
+                        GROUP BY cluster, node, source, entity, gpu, part, name, minute
+                    ) AS d
+                    INNER JOIN ({held}) AS h ON d.cluster = h.cluster AND d.node = h.node
+                    WHERE NOT (d.first_at >= h.valid_from AND d.last_at <= h.valid_to)
+                      AND if(d.entity = 'nic', NOT h.shared, bitTest(h.gpus, d.gpu))
+                )
+                WHERE notEmpty(inside)
             )
             GROUP BY held_by, minute, entity, gpu, part, name
         ) AS m
