@@ -196,7 +196,7 @@ func (t *tour) halves(ctx context.Context) error {
 		}
 		share := func(q read.Queue) float64 { return 100 * float64(q.Spilled) / float64(q.Gangs) }
 		fmt.Fprintf(t.w, "%s the two halves since the start: without advice %.0f %% of %d gangs spilled, mean wait %.1f s; "+
-			"with advice %.0f %% of %d, %.1f s\n", time.Now().Format("15:04:05"), share(flat), flat.Gangs, flat.MeanWait,
+			"with advice %.0f %% of %d, %.1f s (a split that is predicted to lose nothing is not waited against)\n", time.Now().Format("15:04:05"), share(flat), flat.Gangs, flat.MeanWait,
 			share(advised), advised.Gangs, advised.MeanWait)
 		tick.Reset(halvesEvery)
 	}
