@@ -29,7 +29,7 @@ type Change struct {
 	After   Useful         `json:"after"`
 	Affects []string       `json:"affects" doc:"Jobs that hold nodes of the drained domains."`
 	DrainBy *time.Time     `json:"drained_by" doc:"When the drained domains are empty by the end estimates; null when no estimate says, or none is drained."`
-	Asked   *WhatIfAnswers `json:"asked" doc:"null when nothing was asked."`
+	Asked   *WhatIfAnswers `json:"asked,omitempty" doc:"Absent when nothing was asked."`
 }
 
 // WhatIfAnswers are the answers before and after; a refusal stands in problem.
@@ -40,8 +40,8 @@ type WhatIfAnswers struct {
 
 // WhatIfAnswer is advice or the reason why there is none.
 type WhatIfAnswer struct {
-	Advice  *advise.Response `json:"advice"`
-	Problem *advise.Refusal  `json:"problem"`
+	Advice  *advise.Response `json:"advice,omitempty"`
+	Problem *advise.Refusal  `json:"problem,omitempty"`
 }
 
 // Useful is how far the free nodes of a cluster are of use to gangs.
