@@ -252,7 +252,7 @@ func (r *Report) basis(links Links) []string {
 	}
 	if r.Total.LostMost != nil {
 		out = append(out, fmt.Sprintf("Lost: from measured scale-out traffic. At least nothing, if it was all hidden behind computing; at most the time the bytes "+
-			"took at %s GB/s a GPU less what NVLink would have needed at %s GB/s. The mean rate that was measured is taken for the whole run, so bursts may have cost more.",
+			"took at %s GB/s a GPU less what NVLink would have needed at %s GB/s. Only the time that was measured counts, at its mean rate: bursts may have cost more.",
 			number(links.ScaleOutGBs), number(links.DomainGBs)))
 	}
 	if r.Total.Spilled > 0 && (r.Total.LostMost == nil || r.Total.UnmeasuredGPUHours > 0) {

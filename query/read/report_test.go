@@ -86,8 +86,8 @@ func TestReportBoundsTheLossWhereTrafficWasMeasured(t *testing.T) {
 	r := seeded(t)
 	ctx := context.Background()
 	// 50 GB/s both directions = 25 GB/s one way: half of the scale-out link's time, less the eighteenth NVLink would take.
-	if err := r.conn.Exec(ctx, `INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, evidence, scale_out_bytes_per_second, version)
-		VALUES ('alpha', '7', 'r0', 0, 'confirmed', 50e9, 1000)`); err != nil {
+	if err := r.conn.Exec(ctx, `INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, evidence, seconds, scale_out_bytes_per_second, version)
+		VALUES ('alpha', '7', 'r0', 0, 'confirmed', 9000, 50e9, 1000)`); err != nil {
 		t.Fatal(err)
 	}
 	measured := func() ReportUse {
@@ -101,9 +101,17 @@ func TestReportBoundsTheLossWhereTrafficWasMeasured(t *testing.T) {
 	if got := measured(); got.LostMost == nil || *got.LostLeast != 0 || !near(*got.LostMost, 64*0.5*(1-1./18)) || got.UnmeasuredGPUHours != 0 {
 		t.Errorf("got %+v", got)
 	}
+	// Half of the hour was measured: the other half is unknown, and not taken to be like it.
+	if err := r.conn.Exec(ctx, `INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, evidence, seconds, scale_out_bytes_per_second, version)
+		VALUES ('alpha', '7', 'r0', 0, 'confirmed', 1800, 50e9, 1001)`); err != nil {
+		t.Fatal(err)
+	}
+	if got := measured(); !near(*got.LostMost, 32*0.5*(1-1./18)) || !near(got.UnmeasuredGPUHours, 32) {
+		t.Errorf("half measured: got %+v", got)
+	}
 	// Measured for too short a time to say anything is not measured.
 	if err := r.conn.Exec(ctx, `INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, evidence, reason, scale_out_bytes_per_second, version)
-		VALUES ('alpha', '7', 'r0', 0, 'unknown', 'too_short', 50e9, 1001)`); err != nil {
+		VALUES ('alpha', '7', 'r0', 0, 'unknown', 'too_short', 50e9, 1002)`); err != nil {
 		t.Fatal(err)
 	}
 	if got := measured(); got.LostMost != nil || !near(got.UnmeasuredGPUHours, 64) {
