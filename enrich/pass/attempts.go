@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // placementKey names one placement; from is where it is in time.
@@ -80,6 +82,7 @@ var recordColumns = columns[record]{
 	reading(`arrayStringConcat(planned_nodes, '\n')`, plain("planned_nodes", func(r *record) *string { return &r.packed.planned })),
 	instant("observed_at", func(r *record) *int64 { return &r.observed }),
 	plain("revision", func(r *record) *uint64 { return &r.revision }),
+	plain("traceparent", func(r *record) *string { return &r.traceparent }),
 	plain("kafka_partition", func(r *record) *int32 { return &r.partition }),
 	plain("kafka_offset", func(r *record) *int64 { return &r.offset }),
 }
@@ -332,6 +335,7 @@ func (f *attemptsFold) small(ranges []offsetRange) error {
 			return err
 		}
 	}
+	f.link(jobs, ranges)
 	for _, records := range jobs {
 		known := cmp.Or(f.p.state.clusters[records[0].cluster].jobs[records[0].jobID], &job{})
 		f.fold(records, known.attempts, known.placements)
@@ -340,6 +344,30 @@ func (f *attemptsFold) small(ranges []offsetRange) error {
 		c.tell(f.newAttempts, f.newPlacements, f.p.now().UnixMilli())
 	}
 	return f.flush(0)
+}
+
+// maxLinks is how many traces one pass is linked to.
+const maxLinks = 32
+
+// link links the pass to the traces of the records that are new.
+func (f *attemptsFold) link(jobs [][]record, ranges []offsetRange) {
+	span := trace.SpanFromContext(f.ctx)
+	if !span.IsRecording() {
+		return
+	}
+	links := 0
+	for _, records := range jobs {
+		for i := range records {
+			if records[i].traceparent == "" || !allNew(records[i:i+1], ranges) {
+				continue
+			}
+			from := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": records[i].traceparent})
+			span.AddLink(trace.Link{SpanContext: trace.SpanContextFromContext(from)})
+			if links++; links == maxLinks {
+				return
+			}
+		}
+	}
 }
 
 // allNew says that no record was there before this batch: nothing was folded of the job.

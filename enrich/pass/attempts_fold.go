@@ -36,6 +36,7 @@ type record struct {
 	revision                                             uint64
 	partition                                            int32
 	offset                                               int64
+	traceparent                                          string
 	packed                                               packed
 }
 

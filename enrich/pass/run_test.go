@@ -3,12 +3,15 @@ package pass
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/schemas/event"
@@ -132,6 +135,39 @@ func TestBatchesAndChunksDoNotMatter(t *testing.T) {
 	}
 	if s := one.once(); s.Rows != 0 || s.Judged != 0 {
 		t.Errorf("with nothing new a pass did %+v", s)
+	}
+}
+
+func TestPassesAreLinkedToTheTracesOfNewRecords(t *testing.T) {
+	s := newStore(t)
+	spans := tracetest.NewSpanRecorder()
+	s.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("pass")
+	job := func(id, trace string) []any {
+		at := time.UnixMilli(day)
+		row := placementValues(&event.Placement{Cluster: "c", JobId: id, Scheduler: "slurm", Source: "slurm.squeue", State: event.State_RUNNING,
+			ObservedAtMs: day, Revision: uint64(at.UnixMicro())})
+		row[len(row)-1] = trace
+		return row
+	}
+	linked := func() (ids []string) {
+		for _, span := range spans.Ended() {
+			for _, l := range span.Links() {
+				ids = append(ids, l.SpanContext.TraceID().String())
+			}
+		}
+		spans.Reset()
+		return ids
+	}
+	const a, b = "0af7651916cd43dd8448eb211c80319c", "1bf7651916cd43dd8448eb211c80319c"
+	s.insert(rawPlacements, [][]any{job("1", "00-"+a+"-b7ad6b7169203331-01"), job("2", "")})
+	s.once()
+	if got := linked(); !slices.Equal(got, []string{a}) {
+		t.Errorf("linked to %q, want %s", got, a)
+	}
+	s.insert(rawPlacements, [][]any{job("1", "00-"+b+"-b7ad6b7169203331-01")})
+	s.once()
+	if got := linked(); !slices.Equal(got, []string{b}) {
+		t.Errorf("then linked to %q, want %s alone", got, b)
 	}
 }
 

@@ -43,6 +43,12 @@ type block interface {
 	reset()
 }
 
+// tracedBlock is a block whose table keeps the traces of records for later hops.
+type tracedBlock interface {
+	// trace notes the W3C traceparent of the record added last.
+	trace(traceparent string)
+}
+
 // position holds the columns that say where in Kafka a row came from. The whole block has one partition and one load
 // time: that makes it one part of the table, stored or not.
 type position struct {

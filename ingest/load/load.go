@@ -290,6 +290,9 @@ func (w *worker) link(m kafkago.Message) {
 			ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": string(h.Value)})
 			if span := trace.SpanContextFromContext(ctx); span.IsValid() && span.IsSampled() {
 				w.batch.links = append(w.batch.links, trace.Link{SpanContext: span})
+				if b, ok := w.block.(tracedBlock); ok {
+					b.trace(string(h.Value))
+				}
 			}
 			return
 		}

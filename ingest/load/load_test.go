@@ -655,6 +655,10 @@ func TestInsertsAreLinkedToTheTracesOfTheirRecords(t *testing.T) {
 	}
 	b.wait(t, "placement_events", 1)
 	stop()
+	var stored string
+	if err := b.store.QueryRow(t.Context(), "SELECT traceparent FROM placement_events").Scan(&stored); err != nil {
+		t.Fatal(err)
+	}
 	traces := map[string]string{}
 	var linked string
 	for _, s := range spans.Ended() {
@@ -663,8 +667,8 @@ func TestInsertsAreLinkedToTheTracesOfTheirRecords(t *testing.T) {
 			linked = s.Links()[0].SpanContext.SpanID().String()
 		}
 	}
-	if linked == "" || linked != traces["emit"] {
-		t.Errorf("the insert is linked to %q, the record was sent by %v", linked, traces)
+	if linked == "" || linked != traces["emit"] || !strings.Contains(stored, linked) {
+		t.Errorf("the insert is linked to %q, the row says %q, the record was sent by %v", linked, stored, traces)
 	}
 }
 

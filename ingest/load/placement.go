@@ -28,6 +28,8 @@ type placementBlock struct {
 	nodeFrom, nodeTo                                          nullTimes
 	observed                                                  *proto.ColDateTime64
 	revision                                                  proto.ColUInt64
+	traces                                                    map[int]string // by row; mostly none
+	traceparent                                               proto.ColStr
 }
 
 // The table's words are the contract's in lower case.
@@ -173,8 +175,26 @@ func (b *placementBlock) own() proto.Input {
 	}
 }
 
-func (b *placementBlock) input(partition int32, loadedAt time.Time) proto.Input {
-	return append(b.columns(partition, loadedAt), b.own()...)
+func (b *placementBlock) trace(traceparent string) {
+	if b.traces == nil {
+		b.traces = map[int]string{}
+	}
+	b.traces[b.rows()-1] = traceparent
 }
 
-func (b *placementBlock) reset() { b.position.reset(b.own()) }
+func (b *placementBlock) input(partition int32, loadedAt time.Time) proto.Input {
+	columns := append(b.columns(partition, loadedAt), b.own()...)
+	if len(b.traces) > 0 {
+		b.traceparent.Reset()
+		for row := range b.rows() {
+			b.traceparent.Append(b.traces[row])
+		}
+		columns = append(columns, proto.InputColumn{Name: "traceparent", Data: &b.traceparent})
+	}
+	return columns
+}
+
+func (b *placementBlock) reset() {
+	b.position.reset(b.own())
+	clear(b.traces)
+}

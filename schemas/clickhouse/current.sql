@@ -496,6 +496,7 @@ CREATE TABLE placement_events
     `planned_nodes` Array(LowCardinality(String)) CODEC(ZSTD(1)),
     `observed_at` DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
     `revision` UInt64 CODEC(Delta(8), ZSTD(1)),
+    `traceparent` String CODEC(ZSTD(1)),
     INDEX by_offset kafka_offset TYPE minmax GRANULARITY 1,
     INDEX by_loaded loaded_at TYPE minmax GRANULARITY 1
 )
