@@ -11,20 +11,21 @@ SELECT cluster, job_id, attempt, seq, minute, sum(length(gpus)), countIf(ports I
        {version:UInt64}, 0
 FROM
 (
-    SELECT cluster, job_id, attempt, seq, minute, node, any(on_shared) AS shared, any(on_held) AS held,
+    SELECT cluster, job_id, attempt, seq, minute, node, max(on_shared) AS shared, any(on_held) AS held,
            arraySort(groupArrayIf((gpu, bytes), entity = 'gpu' AND seconds > 0)) AS told, told.1 AS gpus,
            arrayMap(x -> assumeNotNull(x), told.2) AS gpu_bytes,
            sumIf(bytes, entity = 'gpu') AS nvlink, sumIf(seconds, entity = 'gpu') AS nvlink_seconds,
            sumIf(bytes, entity = 'nic') AS ports, maxIf(seconds, entity = 'nic') AS ports_seconds
     FROM
     (
-        SELECT p.cluster AS cluster, job_id, attempt, seq, p.node AS node, shared AS on_shared, held AS on_held, minute, entity, gpu, bytes, seconds
+        SELECT p.cluster AS cluster, job_id, attempt, seq, p.node AS node, on_shared, held AS on_held, minute, entity, gpu, bytes, seconds
         FROM
         (
-            SELECT held_by, minute, entity, gpu, argMax(moved_by, covered) AS bytes, max(covered) AS seconds
+            SELECT held_by, minute, entity, gpu, max(with_others) AS on_shared, argMax(moved_by, covered) AS bytes, max(covered) AS seconds
             FROM
             (
-                SELECT held_by, minute, source, entity, gpu, part, name, bytes AS moved_by, seconds AS covered
+                SELECT held_by, minute, source, entity, gpu, part, name,
+                       arrayExists(o -> o.1 < m.last_at AND o.2 > m.first_at, h.others) AS with_others, bytes AS moved_by, seconds AS covered
                 FROM
                 (
                     SELECT *
@@ -36,15 +37,17 @@ FROM
                 ) AS m
                 INNER JOIN ({held}) AS h ON m.cluster = h.cluster AND m.node = h.node
                 WHERE m.first_at >= h.valid_from AND m.last_at <= h.valid_to
-                  AND if(m.entity = 'nic', NOT h.shared, bitTest(h.gpus, m.gpu))
+                  AND if(m.entity = 'nic' OR h.anonymous, NOT with_others, bitTest(h.gpus, m.gpu))
                 UNION ALL
-                SELECT held_by, minute, source, entity, gpu, part, name,
+                SELECT held_by, minute, source, entity, gpu, part, name, with_others,
                        if(arrayExists(x -> x.4 IS NOT NULL, inside), arraySum(x -> ifNull(x.4, 0), inside), NULL) AS moved_by,
                        arraySum(x -> if(x.4 IS NULL, 0, x.3), inside) AS covered
                 FROM
                 (
                     SELECT held_by, minute, source, entity, gpu, part, name,
-                           arrayFilter(x -> x.1 >= h.valid_from AND x.2 <= h.valid_to, scrapes) AS inside
+                           arrayExists(o -> o.1 < d.last_at AND o.2 > d.first_at, h.others) AS with_others,
+                           arrayFilter(x -> x.1 >= h.valid_from AND x.2 <= h.valid_to AND NOT ((d.entity = 'nic' OR h.anonymous)
+                               AND arrayExists(o -> o.1 < x.2 AND o.2 > x.1, h.others)), scrapes) AS inside
                     FROM
                     (
                         SELECT cluster, node, source, entity, gpu, part, name, minute, min(before) AS first_at, max(at) AS last_at,
@@ -54,7 +57,7 @@ FROM
                     ) AS d
                     INNER JOIN ({held}) AS h ON d.cluster = h.cluster AND d.node = h.node
                     WHERE NOT (d.first_at >= h.valid_from AND d.last_at <= h.valid_to)
-                      AND if(d.entity = 'nic', NOT h.shared, bitTest(h.gpus, d.gpu))
+                      AND (d.entity = 'nic' OR h.anonymous OR bitTest(h.gpus, d.gpu))
                 )
                 WHERE notEmpty(inside)
             )

@@ -1,9 +1,10 @@
--- Nodes of the placements that held GPUs at some time in [from, to), or until from. A fragment of the other statements. shared says that
--- another placement held GPUs of the node at the same time. gpus has a bit for each GPU held: all of them where nobody
--- else is there to hold any, none where it is not known which. Parameters: from, to.
-SELECT cluster, job_id, attempt, seq, valid_from, valid_to, node, held,
-       arrayCount(o -> o.1 < valid_to AND o.2 > valid_from, groupArray((valid_from, valid_to)) OVER (PARTITION BY cluster, node)) > 1 AS shared,
-       if(notEmpty(gpu_index), arraySum(i -> bitShiftLeft(toUInt64(1), i), gpu_index), if(shared, 0, bitNot(toUInt64(0)))) AS gpus
+-- Nodes of the placements that held GPUs at some time in [from, to), or until from. A fragment of the other statements.
+-- others are the times of all other placements on the node. gpus has a bit for each GPU held; anonymous says that it is not
+-- known which are: all of them while nobody else is there, else none that anybody could name. Parameters: from, to.
+SELECT cluster, job_id, attempt, seq, valid_from, valid_to, node, held, empty(gpu_index) AS anonymous,
+       arraySum(i -> bitShiftLeft(toUInt64(1), i), gpu_index) AS gpus,
+       arrayFilter(o -> o.3 != cityHash64(job_id, attempt, seq), groupArray((valid_from, valid_to, cityHash64(job_id, attempt, seq)))
+           OVER (PARTITION BY cluster, node)) AS others
 FROM
 (
     SELECT cluster, job_id, attempt, seq, valid_from, valid_to, nodes[i] AS node, node_gpus[i] AS held, node_gpu_index[i] AS gpu_index
