@@ -27,7 +27,7 @@ FROM numbers({days:UInt32} * 24);
 
 INSERT INTO domain_capacity (cluster, domain, minute, nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free, slot_sizes, slots, gpus_basis, version)
 SELECT 'alpha', concat('uuid-', toString(d)), toStartOfMinute({from:DateTime64(3)} + INTERVAL intDiv(step * 86400 * {days:UInt32}, steps) SECOND) AS minute, 18, usable, free, 72, usable * 4, usable * 4 - free * 4, 0, free * 4,
-       [1, 2, 4, 8, 16, 32, 36, 64, 72] AS sizes, arrayMap(s -> toUInt32(intDiv(free * 4, s)), sizes), 'exact', 1
+       [1, 2, 4, 8, 16, 32, 36, 64, 72] AS sizes, arrayMap(s -> toUInt32(intDiv(free * 4, s)), sizes), 'exact', toUnixTimestamp(minute)
 FROM
 (
     SELECT number % {domains:UInt32} AS d, intDiv(number, {domains:UInt32}) AS step, intDiv({attempts:UInt32} * 3, {domains:UInt32}) + 1 AS steps,
@@ -37,8 +37,8 @@ FROM
 
 INSERT INTO domain_capacity (cluster, domain, minute, nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free, slot_sizes, slots, gpus_basis, version, is_deleted) VALUES
 ('beta', 'block1', {from:DateTime64(3)} - INTERVAL 1 DAY, 8, 8, 8, 32, 32, 0, 0, 32, [1, 4, 8, 16], [32, 8, 4, 2], 'assumed', 1, 0),
-('beta', 'block1', {now:DateTime64(3)} - INTERVAL 1 HOUR, 8, 8, 0, 32, 32, 32, 0, 0, [1, 4, 8, 16], [0, 0, 0, 0], 'assumed', 2, 0),
-('beta', 'block1', {now:DateTime64(3)} - INTERVAL 1 HOUR, 8, 8, 0, 32, 32, 32, 0, 0, [1, 4, 8, 16], [0, 0, 0, 0], 'assumed', 3, 1);
+('beta', 'block1', {now:DateTime64(3)} - INTERVAL 1 HOUR, 8, 8, 0, 32, 32, 32, 0, 0, [1, 4, 8, 16], [0, 0, 0, 0], 'assumed', toUnixTimestamp({now:DateTime64(3)} - INTERVAL 1 HOUR), 0),
+('beta', 'block1', {now:DateTime64(3)} - INTERVAL 1 HOUR, 8, 8, 0, 32, 32, 32, 0, 0, [1, 4, 8, 16], [0, 0, 0, 0], 'assumed', toUnixTimestamp({now:DateTime64(3)} - INTERVAL 1 HOUR) + 1, 1);
 
 INSERT INTO attempts (cluster, job_id, attempt, number, scheduler, name, user, account, queue, service_class, probe, state, submit, start, `end`, expected_end, requested_gpus, gpus, intent_mode, sources, observed_first, observed_last, version)
 SELECT 'alpha', toString(1000000 + number), 'r0', 0, 'slurm', concat('train', toString(cityHash64(number) % 50)), concat('user', toString(cityHash64(number) % 100)), concat('team', toString(cityHash64(number) % 12)),

@@ -24,10 +24,20 @@ type gauges struct {
 	mu    sync.Mutex // one scrape at a time asks; the next one within gaugeMemory gets the same answer
 	asked time.Time
 	last  []prometheus.Metric
+
+	loading chan capacityAnswer // of a reading that is on its way; nil = none
+}
+
+type capacityAnswer struct {
+	domains *read.Domains
+	err     error
 }
 
 // A scrape waits this long for the store, below the 10 s that Prometheus gives one.
 const gaugeTimeout = 4 * time.Second
+
+// loadTimeout bounds the first reading of the capacity of a large fleet on a busy machine.
+const loadTimeout = time.Minute
 
 // gaugeMemory is how long an answer serves further scrapes.
 const gaugeMemory = time.Second
@@ -98,14 +108,6 @@ func (g *gauges) read() (out []prometheus.Metric) {
 		g.running(running, add)
 		return nil
 	})
-	part("capacity", func() error {
-		domains, err := g.reader.DomainsNow(ctx, "")
-		if err != nil {
-			return err
-		}
-		g.capacity(domains.Domains, add)
-		return nil
-	})
 	part("topology", func() error {
 		health, err := g.reader.TopologyHealth(ctx, "")
 		if err != nil {
@@ -114,8 +116,41 @@ func (g *gauges) read() (out []prometheus.Metric) {
 		g.topology(health, add)
 		return nil
 	})
+	part("capacity", func() error {
+		domains, err := g.domains(ctx)
+		if err != nil {
+			return err
+		}
+		g.capacity(domains, add)
+		return nil
+	})
 	add(descUp, up)
 	return out
+}
+
+// domains asks for the capacity of every domain. Its first reading may take longer than a scrape may: that one goes on
+// behind, and a later scrape has it.
+func (g *gauges) domains(ctx context.Context) ([]read.Domain, error) {
+	if g.loading == nil {
+		loading := make(chan capacityAnswer, 1)
+		g.loading = loading
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+			defer cancel()
+			domains, err := g.reader.DomainsNow(ctx, "")
+			loading <- capacityAnswer{domains, err}
+		}()
+	}
+	select {
+	case got := <-g.loading:
+		g.loading = nil
+		if got.err != nil {
+			return nil, got.err
+		}
+		return got.domains.Domains, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 type addGauge func(d *prometheus.Desc, value float64, labels ...string)

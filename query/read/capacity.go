@@ -83,7 +83,14 @@ type followed struct {
 	asked   time.Time
 	version uint64
 	newest  map[[2]string]capacityRow
+	gone    withdrawals
 	sources []Source
+}
+
+// withdrawals tells withdrawn rows that were seen before from new ones: the rows of the last version are read every time.
+type withdrawals struct {
+	version uint64
+	rows    int
 }
 
 // copy gives a copy that may be changed while callers read the old one.
@@ -165,11 +172,20 @@ func (f *capacityFollower) refresh(ctx context.Context, r *Reader) error {
 	if err != nil {
 		return err
 	}
+	var gone withdrawals
 	for _, row := range got {
 		if row.IsDeleted != 0 {
-			// The row withdrawn may be the one held here: read everything again next time.
-			f.loaded = false
-			return f.refresh(ctx, r)
+			gone = withdrawals{max(gone.version, row.Version), gone.rows + 1}
+		}
+	}
+	if f.loaded && gone.rows > 0 && gone != f.gone {
+		// A row withdrawn may be the one held here: read everything again.
+		f.gone, f.loaded = gone, false
+		return f.refresh(ctx, r)
+	}
+	for _, row := range got {
+		if row.IsDeleted != 0 {
+			continue
 		}
 		key := [2]string{row.Cluster, row.Domain}
 		if old, ok := f.newest[key]; !ok || !row.Minute.Before(old.Minute) {
