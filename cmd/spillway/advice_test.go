@@ -60,8 +60,12 @@ func holds(job string, state event.State, now int64, nodes ...string) *event.Pla
 	gpus, limit := uint32(4*len(nodes)), int64(3_600_000)
 	p := &event.Placement{Cluster: "c1", Scheduler: "slurm", JobId: job, Source: "slurm.squeue", State: state, User: "u", Name: "n" + job,
 		SubmitMs: &now, StartMs: &now, TimeLimitMs: &limit, Gpus: &gpus, RequestedGpus: &gpus, ObservedAtMs: now, Revision: uint64(time.Now().UnixMicro())}
+	if len(nodes) == 0 {
+		p.Gpus, p.RequestedGpus = nil, nil // not told again
+	}
 	if state.Ended() {
-		p.EndMs = &now
+		end := now + 5000
+		p.EndMs = &end
 	}
 	for _, n := range nodes {
 		four := uint32(4)
@@ -156,6 +160,31 @@ func (s *caller) post(path string, body any, into any) *http.Response {
 	return resp
 }
 
+// get asks one question and holds the answer to the API's description.
+func (s *caller) get(path string) string {
+	s.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, s.base+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(text))
+	if ok, faults := s.spec.ValidateHttpResponse(req, resp); !ok {
+		for _, f := range faults {
+			s.t.Errorf("%s answered %.600s, which the API's description does not allow: %s: %s", path, text, f.Message, f.Reason)
+		}
+	}
+	return string(text)
+}
+
 // until polls a condition, at most for a minute.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -232,6 +261,19 @@ func TestAdvice(t *testing.T) {
 		}
 	})
 
+	t.Run("questions that rest on the picture", func(t *testing.T) {
+		since := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+		for path, want := range map[string]string{
+			"/v1/slots?gpus=64":                `"total":0`, // job 2 holds three of rack a's nodes
+			"/v1/slots?gpus=36":                `"total":2`, // one in rack a, one in the first clique of rack b
+			"/v1/fragmentation":                `"largest_nodes":15`,
+			"/v1/fragmentation?since=" + since: `"history":[{`,
+			"/v1/runs?since=" + since:          `"user":"u"`,
+			"/v1/advice/grade":                 `"answered":`,
+		} {
+			until(t, path+" holds "+want, func() bool { return strings.Contains(s.get(path), want) }) // the passes may be behind
+		}
+	})
 	t.Run("kube-scheduler's recorded calls", s.extenderCalls)
 	t.Run("job_submit.lua", s.jobSubmit)
 	t.Run("the submit wrapper", s.wrapper)
