@@ -105,7 +105,7 @@ func boards(t testing.TB) []boardFile {
 
 func TestBoardsAreWhatTheGeneratorWrites(t *testing.T) {
 	dir := t.TempDir()
-	cmd := exec.Command("go", "run", ".", dir)
+	cmd := exec.CommandContext(t.Context(), "go", "run", ".", dir)
 	cmd.Dir = "gen"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -70,7 +70,7 @@ func TestAlertsPassTheirOwnChecks(t *testing.T) {
 		"the routing to people and pages": {"amtool", "check-config", "alertmanager.yml"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command(testenv.Binary(t, args[0]), args[1:]...)
+			cmd := exec.CommandContext(t.Context(), testenv.Binary(t, args[0]), args[1:]...)
 			cmd.Dir = prometheusDir
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
@@ -165,7 +165,7 @@ func (w *webhook) about(name, status string) (out []notification) {
 func program(t *testing.T, name string, args ...string) {
 	t.Helper()
 	var log bytes.Buffer
-	cmd := exec.Command(testenv.Binary(t, name), args...)
+	cmd := exec.CommandContext(context.Background(), testenv.Binary(t, name), args...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func program(t *testing.T, name string, args ...string) {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/spillway-io/spillway/internal/config"
@@ -63,7 +62,7 @@ func composeProject(t *testing.T) *types.Project {
 func TestComposeFileAgreesWithWhatItStarts(t *testing.T) {
 	project, pinned := composeProject(t), images(t)
 	made := t.TempDir()
-	if out, err := exec.Command("sh", top+"/deploy/compose/secrets.sh", made).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "sh", top+"/deploy/compose/secrets.sh", made).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for name, secret := range project.Secrets {
@@ -254,7 +253,7 @@ func TestDockerfileUsesThePinnedImagesAndCopiesWhatExists(t *testing.T) {
 		}
 	}
 	// What the binary is made of must be copied: every package of ours it imports.
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +289,7 @@ func TestKubernetesManifests(t *testing.T) {
 					Name string `yaml:"name"`
 				} `yaml:"metadata"`
 			}
-			if err := yaml.NodeToValue(ast.Node(document.Body), &object); err != nil {
+			if err := yaml.NodeToValue(document.Body, &object); err != nil {
 				continue // a part of the extender's that is not an object
 			}
 			if filepath.Base(path) != "spillway.yaml" {
@@ -342,7 +341,7 @@ func TestSystemdUnits(t *testing.T) {
 		if err := os.WriteFile(copied, bytes.ReplaceAll(text, []byte("/usr/local/bin/spillway"), []byte("/bin/true")), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command(verify, "verify", "--man=no", copied).CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
+		if out, err := exec.CommandContext(t.Context(), verify, "verify", "--man=no", copied).CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
 			t.Errorf("%s: %v\n%s", unit, err, out)
 		}
 		for _, m := range regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/spillway (\S+)`).FindAllStringSubmatch(string(text), -1) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -63,7 +64,7 @@ func TestEveryCommandOfTheDocs(t *testing.T) {
 		t.Fatalf("pages: %v, %v", pages, err)
 	}
 	bin := filepath.Join(t.TempDir(), "spillway")
-	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	seen := 0
@@ -144,9 +145,9 @@ func background(t *testing.T, cmd *exec.Cmd, api, bin string) {
 		}
 	})
 	testenv.Eventually(t, time.Minute, func() error {
-		out, err := exec.Command(bin, "spills", "--running", "--limit", "1", "--api", "http://"+api, "-o", "json").Output()
+		out, err := exec.CommandContext(t.Context(), bin, "spills", "--running", "--limit", "1", "--api", "http://"+api, "-o", "json").Output()
 		if err != nil || !bytes.Contains(out, []byte("job_id")) {
-			return fmt.Errorf("no spill yet: %v", err)
+			return fmt.Errorf("no spill yet: %w", errors.Join(err, errors.New(string(out))))
 		}
 		return nil
 	})

@@ -54,7 +54,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 	scrape := func() string {
 		rec := httptest.NewRecorder()
-		s.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+		s.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(ctx, "GET", "/metrics", nil))
 		return rec.Body.String()
 	}
 	begin := time.Now()

@@ -17,7 +17,7 @@ import (
 func TestScrapedFacts(t *testing.T) {
 	s := seeded(t)
 	rec := httptest.NewRecorder()
-	s.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	s.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 	var got bytes.Buffer
 	for line := range strings.Lines(rec.Body.String()) {
 		if strings.HasPrefix(line, "spillway_") && strings.Contains(line, "cluster=") || strings.HasPrefix(line, "spillway_query_facts_up") {
@@ -43,7 +43,7 @@ func TestScrapedFacts(t *testing.T) {
 	t.Run("facts that cannot be read are left out and said to be missing", func(t *testing.T) {
 		dead := newServerOverClosedStore(t)
 		rec := httptest.NewRecorder()
-		dead.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+		dead.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 		if body := rec.Body.String(); rec.Code != 200 || !strings.Contains(body, "spillway_query_facts_up 0\n") || strings.Contains(body, "spillway_cluster_gpus{") {
 			t.Errorf("status %d, %s", rec.Code, body)
 		}

@@ -172,10 +172,17 @@ func (f *capacityFollower) refresh(ctx context.Context, r *Reader) error {
 	if err != nil {
 		return err
 	}
+	type minute struct {
+		cluster, domain string
+		at              int64
+	}
 	var gone withdrawals
+	withdrawn := map[minute]uint64{} // in which version
 	for _, row := range got {
 		if row.IsDeleted != 0 {
 			gone = withdrawals{max(gone.version, row.Version), gone.rows + 1}
+			at := minute{row.Cluster, row.Domain, row.Minute.Unix()}
+			withdrawn[at] = max(withdrawn[at], row.Version)
 		}
 	}
 	if f.loaded && gone.rows > 0 && gone != f.gone {
@@ -184,7 +191,7 @@ func (f *capacityFollower) refresh(ctx context.Context, r *Reader) error {
 		return f.refresh(ctx, r)
 	}
 	for _, row := range got {
-		if row.IsDeleted != 0 {
+		if row.IsDeleted != 0 || row.Version < withdrawn[minute{row.Cluster, row.Domain, row.Minute.Unix()}] {
 			continue
 		}
 		key := [2]string{row.Cluster, row.Domain}

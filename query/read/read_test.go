@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -206,5 +207,52 @@ func TestExplainPutsTheCauseFirst(t *testing.T) {
 				t.Errorf("a format went wrong:\n%s", all)
 			}
 		})
+	}
+}
+
+// TestAWithdrawnMinuteIsNoLongerTheNewest follows the copy in memory over a row that is taken back.
+func TestAWithdrawnMinuteIsNoLongerTheNewest(t *testing.T) {
+	server := testenv.ClickHouse(t)
+	ctx := t.Context()
+	if err := clickhouse.Migrate(ctx, server, clickhouse.Options{Database: server.Database}); err != nil {
+		t.Fatal(err)
+	}
+	put := func(minute string, free, version, deleted int) {
+		t.Helper()
+		err := server.Exec(ctx, fmt.Sprintf(`INSERT INTO domain_capacity (cluster, domain, minute, nodes, nodes_usable, nodes_free, gpus, gpus_usable,
+			gpus_free, slot_sizes, slots, gpus_basis, version, is_deleted) VALUES ('c', 'd', '2026-11-29 %s:00', 18, 18, 1, 72, 72, %d, [1], [1], 'exact', %d, %d)`,
+			minute, free, version, deleted))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	clock := noon
+	r := New(server, func() time.Time { return clock })
+	free := func() uint32 {
+		t.Helper()
+		clock = clock.Add(time.Minute) // older than a caller may be given
+		domains, err := r.DomainsNow(ctx, "c")
+		if err != nil || len(domains.Domains) != 1 {
+			t.Fatalf("%v, %v", domains, err)
+		}
+		return domains.Domains[0].GPUsFree
+	}
+	put("10:00", 40, 1, 0)
+	put("11:00", 8, 2, 0)
+	for _, step := range []struct {
+		does func()
+		want uint32
+	}{
+		{func() {}, 8},
+		{func() { put("11:00", 8, 3, 1) }, 40},
+		{func() {}, 40}, // the row of the last version is seen again
+		{func() { put("11:30", 12, 3, 0) }, 12},
+		{func() { put("11:30", 12, 4, 1) }, 40},
+		{func() { put("11:45", 16, 5, 0) }, 16},
+	} {
+		step.does()
+		if got := free(); got != step.want {
+			t.Errorf("%d GPUs are free, want %d", got, step.want)
+		}
 	}
 }
