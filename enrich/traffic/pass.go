@@ -56,7 +56,11 @@ func (p *Pass) Once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	changed, err := p.changed(ctx, judged)
+	counted, err := p.counted(ctx)
+	if err != nil {
+		return err
+	}
+	changed, err := p.changed(ctx, judged, counted)
 	if err != nil {
 		return err
 	}
@@ -64,7 +68,7 @@ func (p *Pass) Once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	late, err := p.recount(ctx, changed)
+	late, err := p.recount(ctx, changed, counted)
 	if err != nil {
 		return err
 	}
@@ -293,18 +297,33 @@ type change struct {
 	spans []span
 }
 
-// changed lists placements and verdicts written since the last time by passes that finished. What a placement was when it
-// was counted last stands in its evidence.
-func (p *Pass) changed(ctx context.Context, judged uint64) ([]change, error) {
+// counted is the time whose minutes are known, no further back than the lookback; empty when none are.
+func (p *Pass) counted(ctx context.Context) (s span, err error) {
+	err = p.conn.QueryRow(ctx, "SELECT min(minute), max(minute) FROM counters_minute WHERE minute >= toDateTime("+at64(p.now().Add(-p.cfg.Lookback))+")").Scan(&s.from, &s.to)
+	if err != nil {
+		return s, fmt.Errorf("find the minutes that were counted: %w", err)
+	}
+	if s.to.Unix() <= 0 {
+		return span{}, nil
+	}
+	s.to = s.to.Add(time.Minute)
+	return s, nil
+}
+
+// changed lists placements and verdicts written since the last time by passes that finished, as far as they were counted or
+// reach into the time that was. What a placement was when it was counted last stands in its evidence.
+func (p *Pass) changed(ctx context.Context, judged uint64, counted span) ([]change, error) {
 	defer p.step("changed")()
-	if judged == p.state.judged {
-		return nil, nil
+	if judged == p.state.judged || counted.to.IsZero() {
+		return nil, nil // whoever holds GPUs when the first counters come is counted with these
 	}
 	rows, err := p.conn.Query(ctx, fmt.Sprintf(`WITH keys AS
 		(
 			SELECT DISTINCT cluster, job_id, attempt, seq FROM placements WHERE version > %[1]d AND version <= %[2]d
+				AND (valid_to >= %[3]s OR (cluster, job_id) IN (SELECT cluster, job_id FROM traffic_evidence))
 			UNION DISTINCT
 			SELECT DISTINCT cluster, job_id, attempt, seq FROM verdicts WHERE version > %[1]d AND version <= %[2]d
+				AND (cluster, job_id) IN (SELECT cluster, job_id FROM traffic_evidence)
 		)
 		SELECT n.cluster, n.job_id, n.attempt, n.seq, n.valid_from, n.valid_to, n.is_deleted, n.holding, c.valid_from, c.valid_to, c.holding
 		FROM
@@ -318,7 +337,7 @@ func (p *Pass) changed(ctx context.Context, judged uint64) ([]change, error) {
 			SELECT cluster, job_id, attempt, seq, valid_from, valid_to, holding, is_deleted
 			FROM traffic_evidence WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM keys)
 			ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq
-		) AS c ON n.cluster = c.cluster AND n.job_id = c.job_id AND n.attempt = c.attempt AND n.seq = c.seq AND c.is_deleted = 0`, p.state.judged, judged))
+		) AS c ON n.cluster = c.cluster AND n.job_id = c.job_id AND n.attempt = c.attempt AND n.seq = c.seq AND c.is_deleted = 0`, p.state.judged, judged, at64(counted.from)))
 	if err != nil {
 		return nil, fmt.Errorf("find placements that changed: %w", err)
 	}
@@ -361,26 +380,18 @@ func between(a, b time.Time) span {
 
 // recount joins again the minutes in which placements are not what they were, for them and for those that shared nodes with
 // them. It gives the placements it has written to.
-func (p *Pass) recount(ctx context.Context, changed []change) (touched []key, err error) {
+func (p *Pass) recount(ctx context.Context, changed []change, counted span) (touched []key, err error) {
 	defer p.step("recount")()
-	var oldest, newest time.Time
-	err = p.conn.QueryRow(ctx, "SELECT min(minute), max(minute) FROM counters_minute WHERE minute >= toDateTime("+at64(p.now().Add(-p.cfg.Lookback))+")").Scan(&oldest, &newest)
-	if err != nil {
-		return nil, fmt.Errorf("find the minutes that were counted: %w", err)
-	}
-	if newest.Unix() <= 0 {
-		return nil, nil // nothing was
-	}
 	byMinute := map[time.Time]bool{}
 	var keys []key
 	for _, c := range changed {
 		for _, s := range c.spans {
 			from, to := s.from, s.to
-			if from.Before(oldest) {
-				from = oldest
+			if from.Before(counted.from) {
+				from = counted.from
 			}
-			if end := newest.Add(time.Minute); to.After(end) {
-				to = end
+			if to.After(counted.to) {
+				to = counted.to
 			}
 			if !from.Before(to) {
 				continue
