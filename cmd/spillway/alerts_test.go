@@ -381,8 +381,10 @@ func TestSpillReachesAPerson(t *testing.T) {
 		_ = f.producer.Emit(ctx, &event.Placement{}) // refused into the dead letters
 		// Born with the first failed insert, and with the first job whose counters tell of it: these stand in the source.
 		born := map[string]string{
-			"spillway_load_errors_total":        "../../ingest/load/metrics.go \"errors_total\"",
-			"spillway_silent_fallback_attempts": "../../enrich/traffic/metrics.go \"spillway_silent_fallback_attempts\"",
+			// Of a process of its own.
+			"spillway_probe_last_success_timestamp_seconds": "probe.go \"spillway_probe_last_success_timestamp_seconds\"",
+			"spillway_load_errors_total":                    "../../ingest/load/metrics.go \"errors_total\"",
+			"spillway_silent_fallback_attempts":             "../../enrich/traffic/metrics.go \"spillway_silent_fallback_attempts\"",
 		}
 		testenv.Eventually(t, time.Minute, func() error {
 			text := fetch(t, metrics)
