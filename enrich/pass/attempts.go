@@ -246,7 +246,8 @@ func indices[R any](name string, at func(*R) *[][]uint16) column[R] {
 }
 
 // foldAttempts folds all records of the jobs the batch names into attempts and placements, writes what changed and says
-// what of it has to be judged. A run whose key turned out to be another one is withdrawn under the old key.
+// what of it has to be judged. A run whose key turned out to be another one is withdrawn under the old key. The writing
+// of a small batch goes on when it returns, see Passes.written.
 func (p *Passes) foldAttempts(ctx context.Context, b batch) (touched []attemptSpan, err error) {
 	ranges := b.of(rawPlacements)
 	if len(ranges) == 0 {
@@ -271,7 +272,34 @@ func (p *Passes) foldAttempts(ctx context.Context, b batch) (touched []attemptSp
 	if err != nil {
 		return nil, fmt.Errorf("fold attempts: %w", err)
 	}
+	if rows <= smallBatch {
+		w := &writing{done: make(chan struct{})}
+		p.state.writing = w
+		go func() {
+			defer close(w.done)
+			if err := f.flush(0); err != nil {
+				w.err = fmt.Errorf("fold attempts: %w", err)
+			}
+		}()
+	}
 	return f.touched, nil
+}
+
+// writing is attempts and placements on their way into the tables, while what is in memory of them is judged.
+type writing struct {
+	done chan struct{}
+	err  error
+}
+
+// written waits until what the pass has folded is in the tables. Whoever reads it from there calls it first, and so does
+// the end of the pass.
+func (p *Passes) written() error {
+	w := p.state.writing
+	if w == nil {
+		return nil
+	}
+	<-w.done
+	return w.err
 }
 
 // attemptsFold folds records job by job.
@@ -311,7 +339,7 @@ func (f *attemptsFold) take() ([]record, error) {
 	return records, nil
 }
 
-// small folds by what is in memory of the jobs; what is not is read into it first.
+// small folds by what is in memory of the jobs; what is not is read into it first. It writes nothing.
 func (f *attemptsFold) small(ranges []offsetRange) error {
 	var jobs [][]record
 	missing := map[string][]string{} // jobs by cluster
@@ -343,7 +371,7 @@ func (f *attemptsFold) small(ranges []offsetRange) error {
 	for _, c := range f.p.state.clusters {
 		c.tell(f.newAttempts, f.newPlacements, f.p.now().UnixMilli())
 	}
-	return f.flush(0)
+	return nil
 }
 
 // maxLinks is how many traces one pass is linked to.

@@ -88,6 +88,9 @@ func (p *Passes) capacityOf(ctx context.Context, name string, first, last int64)
 	}
 	stored, h := c.rows, c.now()
 	if first < c.since {
+		if err := p.written(); err != nil {
+			return err
+		}
 		h = clusterHistory{homes: c.homes, offers: c.offers, usual: h.usual}
 		if err := together(
 			func() (err error) { stored, err = p.capacityRows(ctx, name, first, last); return },

@@ -74,6 +74,12 @@ type chunk struct {
 
 // judgeOld judges what is no longer in memory.
 func (p *Passes) judgeOld(ctx context.Context, keys []placementKey) (int, error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	if err := p.written(); err != nil {
+		return 0, err
+	}
 	chunks, err := p.chunks(ctx, keys)
 	if err != nil || len(chunks) == 0 {
 		return 0, err
@@ -378,6 +384,9 @@ func (p *Passes) affectedStored(ctx context.Context, cluster string, membership,
 func (p *Passes) keysOf(ctx context.Context, cluster, subquery string) ([]placementKey, error) {
 	if subquery == "" {
 		return nil, nil
+	}
+	if err := p.written(); err != nil {
+		return nil, err
 	}
 	return p.keys(p.about(ctx, cluster), `WITH named AS (`+subquery+`)
 		SELECT cluster, job_id, attempt, seq, toUnixTimestamp64Milli(valid_from) FROM placements

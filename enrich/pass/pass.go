@@ -26,7 +26,7 @@ var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Config tunes the passes.
 type Config struct {
-	// Interval is how often the raw tables are asked whether there is anything new.
+	// Interval is how often the raw tables are asked whether there is anything new; right after there was, four times as soon.
 	Interval time.Duration `yaml:"interval"`
 	// Window is how long a job could have waited for its GPUs: a spill is "timing" when enough would have been free by then.
 	Window time.Duration `yaml:"window"`

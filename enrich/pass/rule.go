@@ -163,7 +163,7 @@ func (p *Passes) apply(ctx context.Context, c *cluster, facts *ext.Table, made [
 	}
 	rows, err := p.conn.Query(clickhouse.Context(ctx, clickhouse.WithExternalTable(facts), clickhouse.WithParameters(clickhouse.Parameters{
 		"node_gpus": strconv.FormatInt(c.facts.usualGPUs, 10), "window_ms": millis(p.cfg.Window.Milliseconds()),
-	})), string(text))
+	}), clickhouse.WithSettings(clickhouse.Settings{"max_threads": 1})), string(text)) // nearly all of it is analysis: more threads cost more
 	if err != nil {
 		return err
 	}

@@ -19,10 +19,13 @@ func (p *Passes) Run(ctx context.Context) error {
 	pause := p.cfg.RetryMin
 	for ctx.Err() == nil {
 		wait := p.cfg.Interval
-		_, err := p.Once(ctx)
+		did, err := p.Once(ctx)
 		switch {
 		case err == nil:
 			pause = p.cfg.RetryMin
+			if did.Rows > 0 { // more has most likely come meanwhile
+				wait /= 4
+			}
 		case ctx.Err() != nil:
 			return nil
 		default:
@@ -125,6 +128,10 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 	if err := step("attempts", func(ctx context.Context) (err error) { touched, err = p.foldAttempts(ctx, b); return }); err != nil {
 		return s, err
 	}
+	defer func() { // also when something else failed, nothing of the pass goes on after it
+		_ = p.written()
+		p.state.writing = nil
+	}()
 	membership, offers, held := clustersOf(members), clustersOf(nodes), heldSpans(touched)
 	var keys []placementKey
 	for _, t := range touched {
@@ -132,6 +139,9 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 	}
 	if p.state.unclean {
 		err := step("recover", func(ctx context.Context) error {
+			if err := p.written(); err != nil {
+				return err
+			}
 			left, err := p.leftovers(ctx)
 			if err != nil {
 				return err
@@ -190,6 +200,9 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 			return step("capacity", func(ctx context.Context) error { return p.foldCapacity(ctx, spans) })
 		},
 	); err != nil {
+		return s, err
+	}
+	if err := p.written(); err != nil {
 		return s, err
 	}
 	if err := step("progress", func(ctx context.Context) error { return p.finish(ctx, b) }); err != nil {

@@ -24,6 +24,7 @@ type runState struct {
 	clusters  map[string]*cluster       // what is in memory of them
 	spills    map[string][]runningSpill // by cluster, as last known
 	rulings   rulings
+	writing   *writing // nil: nothing is on its way
 
 	gaugesDue   bool
 	gaugesSince time.Time
