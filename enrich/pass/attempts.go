@@ -253,10 +253,7 @@ func (p *Passes) foldAttempts(ctx context.Context, b batch) (touched []attemptSp
 	if len(ranges) == 0 {
 		return nil, nil
 	}
-	rows := int64(0)
-	for _, r := range ranges {
-		rows += r.To - r.From
-	}
+	rows := batch(ranges).rows()
 	jobs := "(cluster, job_id) IN (SELECT cluster, job_id FROM placement_events WHERE " + b.where(rawPlacements) + ")"
 	f := &attemptsFold{p: p, ctx: clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"optimize_read_in_order": 1}))}
 	defer f.close()

@@ -26,8 +26,11 @@ var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Config tunes the passes.
 type Config struct {
-	// Interval is how often the raw tables are asked whether there is anything new; right after there was, four times as soon.
+	// Interval is how often the raw tables are asked whether there is anything new, while there is not.
 	Interval time.Duration `yaml:"interval"`
+	// Gather is the pause after a pass over a few records when there was none for a while; after one over many it is a sixth
+	// of the interval.
+	Gather time.Duration `yaml:"gather"`
 	// Window is how long a job could have waited for its GPUs: a spill is "timing" when enough would have been free by then.
 	Window time.Duration `yaml:"window"`
 	// Settle is how long the sources of a cluster take to report all of it for the first time. Placements older than
@@ -49,7 +52,8 @@ type Config struct {
 // DefaultConfig is what an empty configuration means.
 func DefaultConfig() Config {
 	return Config{
-		Interval:   200 * time.Millisecond,
+		Interval:   300 * time.Millisecond,
+		Gather:     time.Second,
 		Window:     15 * time.Minute,
 		Settle:     5 * time.Minute,
 		SlotSizes:  []int{1, 2, 4, 8, 16, 32, 36, 64, 72},
@@ -70,6 +74,7 @@ func (c Config) Validate() error {
 		}
 	}
 	positive("interval", c.Interval > 0)
+	positive("gather", c.Gather > 0)
 	positive("window", c.Window > 0)
 	positive("batch_rows", c.BatchRows > 0)
 	positive("chunk_rows", c.ChunkRows > 0)
@@ -174,6 +179,14 @@ type offsetRange struct {
 
 // batch is what one pass handles: for each raw table and partition the offsets not judged yet.
 type batch []offsetRange
+
+// rows is how many records it may hold at most.
+func (b batch) rows() (n int64) {
+	for _, r := range b {
+		n += r.To - r.From
+	}
+	return n
+}
 
 // of gives the ranges of one raw table.
 func (b batch) of(table string) []offsetRange {

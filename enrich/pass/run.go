@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,18 +14,30 @@ import (
 	"go.opentelemetry.io/otel/codes"
 )
 
+// fewRows is how many records are few for one pass.
+const fewRows = 3
+
 // Run passes until ctx ends, and then returns nil. A pass that fails is tried again after a pause: every step may be
 // repeated, and progress is written last.
 func (p *Passes) Run(ctx context.Context) error {
 	pause := p.cfg.RetryMin
+	var worked time.Time // when a pass last had something to do
 	for ctx.Err() == nil {
 		wait := p.cfg.Interval
+		quiet := time.Since(worked) > 2*p.cfg.Interval
 		did, err := p.Once(ctx)
+		if did.Rows > 0 {
+			worked = time.Now()
+		}
 		switch {
 		case err == nil:
 			pause = p.cfg.RetryMin
-			if did.Rows > 0 { // more has most likely come meanwhile
-				wait /= 4
+			switch {
+			case did.Rows == 0:
+			case did.Rows < fewRows && quiet: // a pass costs as much for one record as for a hundred: let some gather
+				wait = p.cfg.Gather
+			default: // more has come meanwhile
+				wait /= 6
 			}
 		case ctx.Err() != nil:
 			return nil
@@ -50,7 +63,7 @@ func (p *Passes) Once(ctx context.Context) (Stats, error) {
 		total.Touched += s.Touched
 		total.Judged += s.Judged
 		if err != nil {
-			p.state.unclean, p.state.seen = true, ""
+			p.state.unclean, p.state.seen = true, nil
 			p.forget()
 			if ctx.Err() == nil {
 				p.m.passes.WithLabelValues("error").Inc()
@@ -72,7 +85,7 @@ func (p *Passes) once(ctx context.Context) (s Stats, more bool, err error) {
 	if err != nil {
 		return s, false, err
 	}
-	if seen == p.state.seen && !p.state.unclean {
+	if maps.Equal(seen, p.state.seen) && !p.state.unclean {
 		p.gauges()
 		return s, false, nil
 	}
@@ -83,7 +96,7 @@ func (p *Passes) once(ctx context.Context) (s Stats, more bool, err error) {
 		}
 		span.End()
 	}()
-	b, whole, err := p.batch(ctx)
+	b, whole, err := p.batch(ctx, seen)
 	if err != nil {
 		return s, false, err
 	}

@@ -30,7 +30,7 @@ func TestRunFollowsWhatIsLoaded(t *testing.T) {
 	var mu sync.Mutex
 	var sent []*event.Spill
 	cfg := DefaultConfig()
-	cfg.Interval, cfg.RetryMin, cfg.RetryMax = 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
+	cfg.Interval, cfg.Gather, cfg.RetryMin, cfg.RetryMax = 10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
 	conn := &crashing{Conn: s.Conn, left: 5} // the first pass dies
 	p, err := New(cfg, Deps{Conn: conn, Registry: reg, Emit: func(_ context.Context, records ...event.Record) error {
 		mu.Lock()

@@ -20,7 +20,7 @@ type runState struct {
 	next      map[partitionOf]int64     // first offset not judged yet
 	watermark uint64                    // version of the last pass that finished
 	unclean   bool                      // rows of a pass that did not finish may exist
-	seen      string                    // what the raw tables looked like when all of it was judged
+	seen      map[string]uint64         // rows of the raw tables when all of them were judged; nil: not known
 	clusters  map[string]*cluster       // what is in memory of them
 	spills    map[string][]runningSpill // by cluster, as last known
 	rulings   rulings
@@ -101,25 +101,34 @@ func (p *Passes) finish(ctx context.Context, b batch) error {
 	return nil
 }
 
-// look is what the raw tables look like, at next to no cost: it changes whenever something is loaded.
-func (p *Passes) look(ctx context.Context) (string, error) {
-	var seen string
-	err := p.conn.QueryRow(ctx, `SELECT toString((
-		(SELECT (count(), max(loaded_at)) FROM placement_events),
-		(SELECT (count(), max(loaded_at)) FROM membership_events),
-		(SELECT (count(), max(loaded_at)) FROM node_events)))`).Scan(&seen)
+// rawTables are followed in this order.
+var rawTables = []string{rawMembership, rawNodes, rawPlacements}
+
+// look counts the rows of the raw tables, at next to no cost: a count changes whenever something is loaded.
+func (p *Passes) look(ctx context.Context) (map[string]uint64, error) {
+	var counts [3]uint64
+	err := p.conn.QueryRow(ctx, "SELECT (SELECT count() FROM "+rawTables[0]+"), (SELECT count() FROM "+rawTables[1]+"), (SELECT count() FROM "+rawTables[2]+")").
+		Scan(&counts[0], &counts[1], &counts[2])
 	if err != nil {
-		return "", fmt.Errorf("look for new records: %w", err)
+		return nil, fmt.Errorf("look for new records: %w", err)
+	}
+	seen := map[string]uint64{}
+	for i, table := range rawTables {
+		seen[table] = counts[i]
 	}
 	return seen, nil
 }
 
-// batch reads which offsets are not judged yet; whole says that it takes all there are.
-func (p *Passes) batch(ctx context.Context) (b batch, whole bool, err error) {
+// batch reads which offsets are not judged yet of the tables whose count is not what it was when all was judged; whole
+// says that it takes all there are.
+func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, whole bool, err error) {
 	whole = true
 	oldest := time.Time{}
 	var questions []string
-	for _, table := range []string{rawMembership, rawNodes, rawPlacements} {
+	for _, table := range rawTables {
+		if before, known := p.state.seen[table]; known && before == seen[table] {
+			continue
+		}
 		cond := "1"
 		for key, next := range p.state.next {
 			if key.table == table {
@@ -127,6 +136,9 @@ func (p *Passes) batch(ctx context.Context) (b batch, whole bool, err error) {
 			}
 		}
 		questions = append(questions, "SELECT '"+table+"' AS raw, kafka_partition AS partition, min(kafka_offset), max(kafka_offset) + 1, min(loaded_at) FROM "+table+" WHERE "+cond+" GROUP BY partition")
+	}
+	if len(questions) == 0 {
+		return nil, true, nil
 	}
 	rows, err := p.conn.Query(ctx, "SELECT * FROM ("+strings.Join(questions, " UNION ALL ")+") ORDER BY raw, partition")
 	if err != nil {

@@ -42,7 +42,7 @@ type Config struct {
 // quiet is a 1,000th of the NVLinks and a 100th of the NIC, busy a tenth of the NIC.
 func DefaultConfig() Config {
 	return Config{
-		Interval: 30 * time.Second, MaxGap: 2 * time.Minute, Lookback: 7 * 24 * time.Hour, QuietNVLink: 1.8e9, QuietPorts: 1e9,
+		Interval: time.Minute, MaxGap: 2 * time.Minute, Lookback: 7 * 24 * time.Hour, QuietNVLink: 1.8e9, QuietPorts: 1e9,
 		BusyPorts: 10e9, MinMeasured: 20 * time.Second, OutlierFactor: 4, RetryMin: time.Second, RetryMax: 30 * time.Second,
 	}
 }
