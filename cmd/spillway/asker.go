@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -44,7 +45,7 @@ func (a *asker) ask(q simulate.Question) simulate.Answer {
 	if err != nil {
 		return simulate.Answer{}
 	}
-	req, err := http.NewRequest(http.MethodPost, a.url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, a.url, bytes.NewReader(body))
 	if err != nil {
 		return simulate.Answer{}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -427,7 +428,7 @@ func (c *chaos) readPartition(topic string, partition int, out map[int64]message
 			}
 			out[m.Offset] = message{record: r, says: says(r), rows: rows}
 		}
-		if err := batch.Close(); err != nil && err != io.EOF {
+		if err := batch.Close(); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 	}

@@ -136,7 +136,6 @@ func recorded(t *testing.T, path string) map[string]placed {
 					p.gpus = int(number(m["count"]))
 				}
 			}
-			words = fmt.Sprint(j["state"])
 		} else {
 			p.start, p.end, p.limit = number(j["start_time"]), number(j["end_time"]), 60*number(j["time_limit"])
 			if m := regexp.MustCompile(`gres/gpu=(\d+)`).FindStringSubmatch(fmt.Sprint(j["tres_alloc_str"])); m != nil {

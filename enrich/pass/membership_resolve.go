@@ -179,8 +179,7 @@ type nodeState struct {
 	decider int // index of the view that decides, -1 = none does
 	eff     effective
 	heard   bool // some view has said something
-	since   int64
-	open    bool // eff is in force since `since`
+	open    bool // eff is in force
 	out     nodeView
 }
 

@@ -113,12 +113,12 @@ func replaceStdin() (*os.File, error) {
 
 // localResult mirrors struct local_result_v2 of chdb.h: what a clickhouse-local run left behind.
 type localResult struct {
-	buf          *byte
-	len          uintptr
-	vec          unsafe.Pointer
-	elapsed      float64
-	rows         uint64
-	bytes        uint64
+	_            *byte          // buf
+	_            uintptr        // len
+	_            unsafe.Pointer // vec
+	_            float64        // elapsed
+	_            uint64         // rows_read
+	_            uint64         // bytes_read
 	errorMessage *byte
 }
 

@@ -28,7 +28,7 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, &Error{Op: "open " + dir, Kind: ErrDataDirInUse,
 			Hint: fmt.Sprintf("process %s runs on it: stop that one, or set data_dir to another directory", strings.TrimSpace(string(b[:n])))}
 	}
-	if err := f.Truncate(0); err == nil {
+	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 	}
 	if err != nil {

@@ -262,7 +262,7 @@ func post[I, O any](s *Server, id, path, summary string, status int, fn func(con
 	}
 	// A request that breaks the schema is refused before it gets here.
 	invalid := s.api.OpenAPI().Components.Schemas.Schema(typeOf[huma.ErrorModel](), true, "ErrorModel")
-	op.Responses["422"] = &huma.Response{Description: http.StatusText(422), Content: map[string]*huma.MediaType{
+	op.Responses["422"] = &huma.Response{Description: http.StatusText(http.StatusUnprocessableEntity), Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: &huma.Schema{OneOf: []*huma.Schema{problem, invalid}}}}}
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*answer[O], error) {
 		start := time.Now()

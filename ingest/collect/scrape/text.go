@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 )
@@ -68,7 +69,7 @@ func (l *Line) Name() []byte {
 		return l.series
 	}
 	l.parser.Labels(&l.labels) // the name stands quoted between the braces
-	return []byte(l.labels.Get(labels.MetricName))
+	return []byte(l.labels.Get(model.MetricNameLabel))
 }
 
 // Block is all labels as they are written: two samples with equal blocks have equal labels. It is empty without labels.
@@ -83,7 +84,7 @@ func (l *Line) Block() []byte {
 func (l *Line) Labels(take func(name, value string)) {
 	l.parser.Labels(&l.labels)
 	l.labels.Range(func(label labels.Label) {
-		if label.Name != labels.MetricName {
+		if label.Name != model.MetricNameLabel {
 			take(label.Name, label.Value)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 )
@@ -76,10 +77,10 @@ func oneByOne(text string) (out []got, bad int) {
 		}
 		var ls labels.Labels
 		p.Labels(&ls)
-		g.Name = ls.Get(labels.MetricName)
+		g.Name = ls.Get(model.MetricNameLabel)
 		var all []string
 		ls.Range(func(l labels.Label) {
-			if l.Name != labels.MetricName {
+			if l.Name != model.MetricNameLabel {
 				all = append(all, l.Name+"="+l.Value)
 			}
 		})

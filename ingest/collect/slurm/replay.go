@@ -340,7 +340,7 @@ func openRecorded(path string) (io.ReadCloser, error) {
 	}
 	b := bufio.NewReaderSize(f, 64<<10)
 	magic, err := b.Peek(2)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		f.Close()
 		return nil, fmt.Errorf("replay %s: %w", path, err)
 	}

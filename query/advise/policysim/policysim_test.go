@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/xml"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -286,7 +287,7 @@ func TestTableAndPlot(t *testing.T) {
 		t.Error("the plot has a coordinate that is no number")
 	}
 	for d := xml.NewDecoder(&plot); ; {
-		if _, err := d.Token(); err == io.EOF {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatalf("the plot is not XML: %v", err)
