@@ -313,7 +313,9 @@ func (c *chaos) produce(ctx context.Context, round int) (acked []event.Record) {
 	producer := kafka.NewProducer(c.kafka.Kafka, kafka.Deps{Log: slog.New(slog.DiscardHandler), Now: time.Now})
 	defer producer.Close()
 	rng := rand.New(rand.NewPCG(uint64(round), 7))
-	poison := &kafkago.Writer{Addr: kafkago.TCP(c.kafka.Brokers...), RequiredAcks: kafkago.RequireAll, BatchTimeout: time.Millisecond, MaxAttempts: 1}
+	transport := c.kafka.Transport()
+	defer transport.CloseIdleConnections()
+	poison := &kafkago.Writer{Addr: kafkago.TCP(c.kafka.Brokers...), Transport: transport, RequiredAcks: kafkago.RequireAll, BatchTimeout: time.Millisecond, MaxAttempts: 1}
 	defer poison.Close()
 	for ctx.Err() == nil {
 		var batch []event.Record
