@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Job is all runs of one job, newest first.
@@ -139,16 +141,15 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 		GPUs         *uint32    `ch:"gpus"`
 		GPUsBasis    string     `ch:"gpus_basis"`
 	}
-	held, err := rows[placementRow](ctx, r, "placements_of_job", key)
-	if err != nil {
-		return nil, err
-	}
-	verdicts, err := rows[verdictRow](ctx, r, "verdicts_of_job", key)
-	if err != nil {
-		return nil, err
-	}
-	told, err := rows[evidenceRow](ctx, r, "evidence_of_job", key)
-	if err != nil {
+	// Each is short and mostly waiting for the server.
+	var held []placementRow
+	var verdicts []verdictRow
+	var told []evidenceRow
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { held, err = rows[placementRow](gctx, r, "placements_of_job", key); return })
+	g.Go(func() (err error) { verdicts, err = rows[verdictRow](gctx, r, "verdicts_of_job", key); return })
+	g.Go(func() (err error) { told, err = rows[evidenceRow](gctx, r, "evidence_of_job", key); return })
+	if err := g.Wait(); err != nil {
 		return nil, err
 	}
 	names, err := r.freshLabels(ctx)
