@@ -33,10 +33,15 @@ type key struct {
 // span is [from, to).
 type span struct{ from, to time.Time }
 
+// limits is a context for the statements of a pass. No match in a LEFT JOIN is NULL: what is not known is not zero. The
+// placements that changed stand in the statements, by the thousand when there is much to do again.
+func limits(ctx context.Context) context.Context {
+	return clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"join_use_nulls": 1, "max_query_size": 64 << 20}))
+}
+
 // Once takes in all that is new: minutes with new counters, and placements and verdicts that changed.
 func (p *Pass) Once(ctx context.Context) error {
-	// No match in a LEFT JOIN is NULL: what is not known is not zero.
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"join_use_nulls": 1}))
+	ctx = limits(ctx)
 	if err := p.load(ctx); err != nil {
 		return err
 	}
