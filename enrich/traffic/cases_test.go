@@ -32,6 +32,8 @@ type store struct {
 	version uint64
 }
 
+func quote(s string) string { return "'" + s + "'" }
+
 func newStore(t testing.TB) *store {
 	t.Helper()
 	s := &store{Server: testenv.ClickHouse(t), now: caseStart.Add(2 * time.Hour), version: 1}

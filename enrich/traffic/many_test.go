@@ -12,8 +12,11 @@ func TestStatementsHoldManyPlacements(t *testing.T) {
 	for i := range 5000 {
 		keys = append(keys, key{cluster: "c", job: fmt.Sprintf("namespace/workload-with-a-long-name-%06d", i), attempt: "@1795980000"})
 	}
-	ctx := limits(t.Context())
-	rows, err := s.Conn.Query(ctx, "SELECT count() FROM placements WHERE "+in(keys))
+	ctx, err := named(t.Context(), keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := s.Conn.Query(ctx, "SELECT count() FROM placements WHERE "+isNamed)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/ext"
+	"golang.org/x/sync/errgroup"
 )
 
 // state is what the pass remembers; all of it can be read again from the tables.
@@ -33,15 +36,10 @@ type key struct {
 // span is [from, to).
 type span struct{ from, to time.Time }
 
-// limits is a context for the statements of a pass. No match in a LEFT JOIN is NULL: what is not known is not zero. The
-// placements that changed stand in the statements, by the thousand when there is much to do again.
-func limits(ctx context.Context) context.Context {
-	return clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"join_use_nulls": 1, "max_query_size": 64 << 20}))
-}
-
 // Once takes in all that is new: minutes with new counters, and placements and verdicts that changed.
 func (p *Pass) Once(ctx context.Context) error {
-	ctx = limits(ctx)
+	// No match in a LEFT JOIN is NULL: what is not known is not zero.
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"join_use_nulls": 1}))
 	if err := p.load(ctx); err != nil {
 		return err
 	}
@@ -235,28 +233,17 @@ func (p *Pass) count(ctx context.Context, minutes []time.Time) (touched []key, e
 
 // together does all of the work, some at a time, and stops at the first error.
 func together(ctx context.Context, work []func(context.Context) error) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	queue := make(chan func(context.Context) error, len(work))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
 	for _, w := range work {
-		queue <- w
-	}
-	close(queue)
-	var wg sync.WaitGroup
-	for range parallel {
-		wg.Go(func() {
-			for w := range queue {
-				if ctx.Err() != nil {
-					return
-				}
-				if err := w(ctx); err != nil {
-					stop(err)
-				}
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
+			return w(ctx)
 		})
 	}
-	wg.Wait()
-	return context.Cause(ctx)
+	return g.Wait()
 }
 
 // join writes job_traffic of some minutes and gives the placements it has written to.
@@ -420,13 +407,18 @@ func (p *Pass) recount(ctx context.Context, changed []change, counted span) (tou
 			ctx := clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{
 				"from": stamp(part[0]), "to": stamp(part[len(part)-1].Add(time.Minute)),
 			}))
-			shared, err := p.keys(ctx, statement("sharing", map[string]string{"keys": in(some)}))
+			asked, err := named(ctx, some)
 			if err != nil {
 				return nil, err
 			}
-			cond := in(append(shared, some...))
-			scope := fmt.Sprintf("(cluster, node) IN (SELECT cluster, arrayJoin(nodes) FROM placements WHERE %s)", cond)
-			keys, err := p.join(ctx, part, scope, cond)
+			shared, err := p.keys(asked, statement("sharing", map[string]string{"keys": isNamed}))
+			if err != nil {
+				return nil, err
+			}
+			if asked, err = named(ctx, append(shared, some...)); err != nil {
+				return nil, err
+			}
+			keys, err := p.join(asked, part, "(cluster, node) IN (SELECT cluster, arrayJoin(nodes) FROM placements WHERE "+isNamed+")", isNamed)
 			if err != nil {
 				return nil, err
 			}
@@ -440,7 +432,9 @@ func (p *Pass) recount(ctx context.Context, changed []change, counted span) (tou
 const maxKeys = 2000
 
 func distinct(keys []key) []key {
-	slices.SortFunc(keys, func(a, b key) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.job, b.job), strings.Compare(a.attempt, b.attempt), cmp.Compare(a.seq, b.seq))
+	})
 	return slices.Compact(keys)
 }
 
@@ -453,7 +447,11 @@ func (p *Pass) weigh(ctx context.Context, keys []key) error {
 			"min_seconds": fmt.Sprint(p.cfg.MinMeasured.Seconds()), "outlier_factor": fmt.Sprint(p.cfg.OutlierFactor),
 			"recent": p.now().Add(-time.Hour).UTC().Format(time.DateTime), "version": fmt.Sprint(p.state.version),
 		}))
-		if err := p.conn.Exec(ctx, statement("evidence", map[string]string{"keys": in(some)})); err != nil {
+		ctx, err := named(ctx, some)
+		if err != nil {
+			return err
+		}
+		if err := p.conn.Exec(ctx, statement("evidence", map[string]string{"keys": isNamed})); err != nil {
 			return fmt.Errorf("weigh the traffic of %d placements: %w", len(some), err)
 		}
 	}
@@ -549,24 +547,22 @@ func (p *Pass) keys(ctx context.Context, query string) ([]key, error) {
 	return out, nil
 }
 
-// String is the key as SQL.
-func (k key) String() string {
-	return fmt.Sprintf("(%s, %s, %s, %d)", quote(k.cluster), quote(k.job), quote(k.attempt), k.seq)
-}
+// isNamed is a condition that holds for the placements that come along with a statement, see named. The job alone is
+// asked for too, so that the tables' key is used.
+const isNamed = "((cluster, job_id) IN (SELECT cluster, job_id FROM named) AND (cluster, job_id, attempt, seq) IN (SELECT cluster, job_id, attempt, seq FROM named))"
 
-// in is a condition that holds for some placements. The job alone is named too, so that the tables' key is used.
-func in(keys []key) string {
-	list, jobs := make([]string, len(keys)), make([]string, len(keys))
-	for i, k := range keys {
-		list[i], jobs[i] = k.String(), fmt.Sprintf("(%s, %s)", quote(k.cluster), quote(k.job))
+// named is a context whose statements come with placements, as the temporary table named.
+func named(ctx context.Context, keys []key) (context.Context, error) {
+	table, err := ext.NewTable("named", ext.Column("cluster", "String"), ext.Column("job_id", "String"), ext.Column("attempt", "String"), ext.Column("seq", "UInt16"))
+	if err != nil {
+		return nil, fmt.Errorf("name the placements: %w", err)
 	}
-	slices.Sort(jobs)
-	jobs = slices.Compact(jobs)
-	return fmt.Sprintf("((cluster, job_id) IN (%s) AND (cluster, job_id, attempt, seq) IN (%s))", strings.Join(jobs, ", "), strings.Join(list, ", "))
-}
-
-func quote(s string) string {
-	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'"
+	for _, k := range keys {
+		if err := table.Append(k.cluster, k.job, k.attempt, k.seq); err != nil {
+			return nil, fmt.Errorf("name the placements: %w", err)
+		}
+	}
+	return clickhouse.Context(ctx, clickhouse.WithExternalTable(table)), nil
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
