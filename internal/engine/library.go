@@ -69,7 +69,7 @@ func findProgram(ctx context.Context, c ClickHouseConfig, log *slog.Logger) (pro
 				Hint: "engine.clickhouse.binary names no program: correct it, or leave it out to use the cached library"}
 		}
 	}
-	cache, err := cacheDir()
+	cache, err := CacheDir()
 	if err != nil {
 		return program{}, err
 	}
@@ -84,8 +84,8 @@ func findProgram(ctx context.Context, c ClickHouseConfig, log *slog.Logger) (pro
 	return program{name: "libchdb " + pin.Version, library: path}, nil
 }
 
-// cacheDir is where fetched engines are kept: $SPILLWAY_CACHE, else spillway in the user's cache directory.
-func cacheDir() (string, error) {
+// CacheDir is where what is fetched is kept: $SPILLWAY_CACHE, else spillway in the user's cache directory.
+func CacheDir() (string, error) {
 	if dir := os.Getenv("SPILLWAY_CACHE"); dir != "" {
 		return filepath.Abs(dir)
 	}

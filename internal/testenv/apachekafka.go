@@ -33,11 +33,11 @@ func apacheKafkaLibraries(t testing.TB) string {
 	t.Helper()
 	Binary(t, "java")
 	mvn := Binary(t, "mvn")
-	cache, err := os.UserCacheDir()
+	cache, err := engine.CacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(cache, "spillway", "apache-kafka", apacheKafkaVersion)
+	dir := filepath.Join(cache, "apache-kafka", apacheKafkaVersion)
 	if _, err := os.Stat(dir); err == nil {
 		return dir
 	}

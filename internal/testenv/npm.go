@@ -15,6 +15,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/spillway-io/spillway/internal/engine"
 )
 
 // versions.json pins the npm packages that tests use, by the integrity npm itself records of them.
@@ -51,13 +53,9 @@ func NPMFile(t testing.TB, name, file string) []byte {
 }
 
 func npmArchive(name string, pin pinnedPackage) ([]byte, error) {
-	cache := os.Getenv("SPILLWAY_CACHE")
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return nil, fmt.Errorf("find the cache: set SPILLWAY_CACHE: %w", err)
-		}
-		cache = filepath.Join(user, "spillway")
+	cache, err := engine.CacheDir()
+	if err != nil {
+		return nil, err
 	}
 	dir := filepath.Join(cache, "npm")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
