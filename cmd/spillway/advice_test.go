@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -89,21 +88,8 @@ func newCaller(t *testing.T) *caller {
 	s.Advise.Extender = true
 	s.Advise.Feed.Resync = 10 * time.Second
 	s.Advise.Ledger.Every = 200 * time.Millisecond
-	f, err := open(context.Background(), &s, stages{load: true, enrich: true, serve: true}, true, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- f.run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		f.close()
-		http.DefaultClient.CloseIdleConnections()
-	})
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	f := running(t, &s, stages{load: true, enrich: true, serve: true})
 	description, err := f.server.OpenAPI()
 	if err != nil {
 		t.Fatal(err)

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -68,57 +65,30 @@ func adviseCommand() *cobra.Command {
 
 // post asks one question with a body and decodes its answer; a refusal with a remedy names it.
 func (c *client) post(ctx context.Context, path string, body, into any) error {
-	if !slices.Contains(c.formats, c.output) {
-		return usageError("output %q: write %s", c.output, strings.Join(c.formats, " or "))
-	}
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("encode the question: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.base, "/")+path, bytes.NewReader(raw))
-	if err != nil {
-		return usageError("api address %q: %w", c.base, err)
+	return c.ask(ctx, http.MethodPost, path, raw, into, noAdvice)
+}
+
+// noAdvice turns an answer that gives no advice into an error with the exit code that fits.
+func noAdvice(base string, resp *http.Response, body []byte) error {
+	var none api.NoAdvice
+	if json.Unmarshal(body, &none) != nil || none.Code == "" {
+		return refusal(base, resp, body)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	if c.tokenFile != "" {
-		token, err := os.ReadFile(c.tokenFile)
-		if err != nil {
-			return fmt.Errorf("read the token: %w", err)
-		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	err := fmt.Errorf("no advice (%s): %s: %s", none.Code, none.Detail, none.Remedy)
+	if len(none.Legal) > 0 {
+		err = fmt.Errorf("%w: these would be answered: %v", err, none.Legal)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return &exitError{exitUnreachable, fmt.Errorf("ask %s: %w: is `spillway up` running there? --api names another address", c.base, err)}
+	switch none.Status {
+	case http.StatusUnprocessableEntity:
+		return &exitError{exitUsage, err}
+	case http.StatusNotFound:
+		return &exitError{exitNotFound, err}
 	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("read the answer of %s: %w", c.base, err)
-	}
-	if resp.StatusCode >= 300 {
-		var none api.NoAdvice
-		if json.Unmarshal(answer, &none) != nil || none.Code == "" {
-			return refusal(c.base, resp, answer)
-		}
-		err := fmt.Errorf("no advice (%s): %s: %s", none.Code, none.Detail, none.Remedy)
-		if len(none.Legal) > 0 {
-			err = fmt.Errorf("%w: these would be answered: %v", err, none.Legal)
-		}
-		switch none.Status {
-		case http.StatusUnprocessableEntity:
-			return &exitError{exitUsage, err}
-		case http.StatusNotFound:
-			return &exitError{exitNotFound, err}
-		}
-		return err
-	}
-	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("the answer of %s is not one of this version's: %w", c.base, err)
-	}
-	return nil
+	return err
 }
 
 func printAdvice(w io.Writer, a *api.Advice) {

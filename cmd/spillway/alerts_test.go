@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -235,20 +234,8 @@ func TestSpillReachesAPerson(t *testing.T) {
 	testenv.Binary(t, "prometheus-alertmanager")
 	s := defaultSettings()
 	s.API.Listen = "127.0.0.1:0"
-	f, err := open(context.Background(), &s, stages{load: true, enrich: true, serve: true}, true, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.close()
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- f.run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	f := running(t, &s, stages{load: true, enrich: true, serve: true})
+	ctx := t.Context()
 
 	hook := &webhook{}
 	receiver := httptest.NewServer(hook)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,17 +50,25 @@ const maxAnswer = 64 << 20
 
 // get asks one question and decodes its answer.
 func (c *client) get(ctx context.Context, path string, query url.Values, into any) error {
-	if !slices.Contains(c.formats, c.output) {
-		return usageError("output %q: write %s", c.output, strings.Join(c.formats, " or "))
-	}
 	if c.cluster != "" {
 		query.Set("cluster", c.cluster)
 	}
+	return c.ask(ctx, http.MethodGet, path+"?"+query.Encode(), nil, into, refusal)
+}
+
+// ask sends one question, with a body if that is not nil, and decodes its answer; refused makes an error of any other.
+func (c *client) ask(ctx context.Context, method, path string, body []byte, into any, refused func(base string, resp *http.Response, body []byte) error) error {
+	if !slices.Contains(c.formats, c.output) {
+		return usageError("output %q: write %s", c.output, strings.Join(c.formats, " or "))
+	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.base, "/")+path+"?"+query.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.base, "/")+path, bytes.NewReader(body))
 	if err != nil {
 		return usageError("api address %q: %w", c.base, err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.tokenFile != "" {
 		token, err := os.ReadFile(c.tokenFile)
@@ -73,14 +82,14 @@ func (c *client) get(ctx context.Context, path string, query url.Values, into an
 		return &exitError{exitUnreachable, fmt.Errorf("ask %s: %w: is `spillway up` running there? --api names another address", c.base, err)}
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("read the answer of %s: %w", c.base, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		return refusal(c.base, resp, body)
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return refused(c.base, resp, answer)
 	}
-	if err := json.Unmarshal(body, into); err != nil {
+	if err := json.Unmarshal(answer, into); err != nil {
 		return fmt.Errorf("the answer of %s is not one of this version's: %w", c.base, err)
 	}
 	return nil

@@ -34,20 +34,8 @@ func fleetWithSpills(t testing.TB, fleet simulate.Config) (*flow, read.Spill) {
 	s.Telemetry.LogLevel = "warn"
 	s.Collect.Sources = []string{"simulate"}
 	s.Collect.Simulate = fleet
-	f, err := open(context.Background(), &s, stages{collect: true, load: true, enrich: true, serve: true}, true, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- f.run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		f.close()
-	})
+	f := running(t, &s, stages{collect: true, load: true, enrich: true, serve: true})
+	ctx := t.Context()
 	var worst read.Spill
 	testenv.Eventually(t, 2*time.Minute, func() error {
 		now := time.Now()

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -20,20 +19,7 @@ func probed(t *testing.T, run stages, out func(*flow) collect.Emitter, within ti
 	t.Helper()
 	s := defaultSettings()
 	s.API.Listen = "127.0.0.1:0"
-	f, err := open(context.Background(), &s, run, true, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- f.run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		f.close()
-	})
+	f := running(t, &s, run)
 	api := &client{base: "http://" + f.server.Addr(), output: "json", formats: []string{"json"}}
 	return newProber(out(f), api, within, prometheus.NewRegistry())
 }
