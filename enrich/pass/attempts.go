@@ -366,7 +366,9 @@ func (f *attemptsFold) small(ranges []offsetRange) error {
 		f.fold(records, known.attempts, known.placements)
 	}
 	for _, c := range f.p.state.clusters {
-		c.tell(f.newAttempts, f.newPlacements, f.p.now().UnixMilli())
+		if c.tell(f.newAttempts, f.newPlacements, f.p.now().UnixMilli()) {
+			c.settle(f.p.cfg.Settle)
+		}
 	}
 	return nil
 }

@@ -27,10 +27,11 @@ type claim struct {
 
 // clusterHistory is all that the capacity of a cluster depends on, by node.
 type clusterHistory struct {
-	homes  map[string][]interval[home]
-	offers map[string][]interval[offer]
-	claims map[string][]interval[claim]
-	usual  int // GPUs of a node that nobody counted; 0 = not known
+	homes   map[string][]interval[home]
+	settled map[string][]interval[home] // the homes that judgements go by; capacity does without
+	offers  map[string][]interval[offer]
+	claims  map[string][]interval[claim]
+	usual   int // GPUs of a node that nobody counted; 0 = not known
 }
 
 // capacityRow is one row of domain_capacity, without its keys.

@@ -30,8 +30,9 @@ type cluster struct {
 	rows   map[capacityKey]capacityRow  // of domain_capacity, the minutes from since on
 
 	facts       clusterFacts
-	mostHeld    int64 // GPUs that a job held of one node, at most
-	usualJudged int64 // facts.usualGPUs that the verdicts were found with
+	settled     map[string][]interval[home] // see settled
+	mostHeld    int64                       // GPUs that a job held of one node, at most
+	usualJudged int64                       // facts.usualGPUs that the verdicts were found with
 	history     *clusterHistory
 }
 
@@ -177,6 +178,7 @@ func (p *Passes) forget() { clear(p.state.clusters) }
 
 // settle works out what follows from the nodes' records and what jobs hold.
 func (c *cluster) settle(settle time.Duration) {
+	c.history = nil
 	first := int64(0)
 	for _, list := range c.homes {
 		for _, iv := range list {
@@ -193,10 +195,12 @@ func (c *cluster) settle(settle time.Duration) {
 		usual = -1
 	}
 	c.facts = clusterFacts{topologyFrom: first + settle.Milliseconds(), usualGPUs: usual}
+	c.settled = settled(c.homes, c.facts.topologyFrom)
 }
 
-// tell takes over rows of this cluster that are new.
-func (c *cluster) tell(attempts []attemptRow, placements []placementRow, now int64) {
+// tell takes over rows of this cluster that are new, and says whether a job holds more of a node than any did.
+func (c *cluster) tell(attempts []attemptRow, placements []placementRow, now int64) bool {
+	held := c.mostHeld
 	of := func(id string) *job {
 		if c.jobs[id] == nil {
 			c.jobs[id] = &job{}
@@ -222,6 +226,7 @@ func (c *cluster) tell(attempts []attemptRow, placements []placementRow, now int
 		}
 	}
 	c.history = nil
+	return c.mostHeld > held
 }
 
 // prune forgets what ended long ago.
@@ -263,7 +268,7 @@ func (c *cluster) now() clusterHistory {
 				}
 			}
 		}
-		c.history = &clusterHistory{homes: c.homes, offers: c.offers, claims: claims, usual: int(max(c.facts.usualGPUs, 0))}
+		c.history = &clusterHistory{homes: c.homes, settled: c.settled, offers: c.offers, claims: claims, usual: int(max(c.facts.usualGPUs, 0))}
 	}
 	return *c.history
 }

@@ -190,16 +190,16 @@ type domainSum struct {
 func newFactSweep(h clusterHistory, facts clusterFacts, window, first int64) *factSweep {
 	s := &factSweep{clusterHistory: h, clusterFacts: facts, window: window, nodes: map[string]*sweptNode{}, domains: map[string]*domainSum{}}
 	seen := h
-	seen.homes = h.settled(facts.topologyFrom)
+	seen.homes = h.settled
 	s.changes = seen.begin(s, first, window)
 	return s
 }
 
 // settled is the homes as they count for what could be used: what domain a node was in when its cluster had first been
 // reported in full stands for all time before.
-func (h clusterHistory) settled(topologyFrom int64) map[string][]interval[home] {
-	out := make(map[string][]interval[home], len(h.homes))
-	for node, list := range h.homes {
+func settled(homes map[string][]interval[home], topologyFrom int64) map[string][]interval[home] {
+	out := make(map[string][]interval[home], len(homes))
+	for node, list := range homes {
 		for _, iv := range list {
 			if iv.value.domain == "" || iv.to <= topologyFrom {
 				continue

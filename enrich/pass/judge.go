@@ -167,7 +167,7 @@ func (p *Passes) readChunk(ctx context.Context, k *chunk) error {
 	}); err != nil {
 		return err
 	}
-	k.history = clusterHistory{homes: k.cluster.homes, offers: k.cluster.offers, claims: claims, usual: int(max(k.cluster.facts.usualGPUs, 0))}
+	k.history = clusterHistory{homes: k.cluster.homes, settled: k.cluster.settled, offers: k.cluster.offers, claims: claims, usual: int(max(k.cluster.facts.usualGPUs, 0))}
 	return read(ctx, p.conn, verdictColumns, newestRows(verdictColumns, "verdicts", wanted), func(r verdictRow) {
 		k.jobs[r.jobID].verdicts = append(k.jobs[r.jobID].verdicts, r)
 	})

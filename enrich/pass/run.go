@@ -180,7 +180,6 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 			if err != nil {
 				return err
 			}
-			c.settle(p.cfg.Settle)
 			more, err := p.otherUsual(ctx, c)
 			if err != nil {
 				return err
