@@ -54,13 +54,9 @@ func (r *Reader) Spills(ctx context.Context, f SpillFilter) (*Spills, error) {
 	now := r.now()
 	p := params{
 		"cluster": f.Cluster, "user": f.User, "account": f.Account, "service_class": f.ServiceClass, "cause": f.Cause, "traffic": f.Traffic,
-	}.flag("running", f.Running).flag("by_severity", f.BySeverity).time("since", f.Since).time("until", f.Until).
+	}.flag("fallbacks", f.Traffic == fallback).flag("running", f.Running).flag("by_severity", f.BySeverity).time("since", f.Since).time("until", f.Until).
 		time("now", now).uint("limit", uint64(f.Limit)).uint("offset", uint64(f.Offset))
-	file := "spills"
-	if f.Traffic == fallback {
-		file = "fallbacks"
-	}
-	got, err := rows[row](ctx, r, file, p)
+	got, err := rows[row](ctx, r, "spills", p)
 	if err != nil {
 		return nil, err
 	}
@@ -70,9 +66,6 @@ func (r *Reader) Spills(ctx context.Context, f SpillFilter) (*Spills, error) {
 	}
 	out := &Spills{Spills: make([]Spill, len(got))}
 	for i, s := range got {
-		if file == "spills" {
-			s.Outcome = "spill"
-		}
 		v := s.verdict(s.Cluster, names)
 		v.Traffic = s.traffic()
 		out.Total = s.Total

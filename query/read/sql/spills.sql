@@ -1,14 +1,21 @@
--- Placements judged a spill that held GPUs at some time in [since, until), worst first or newest first.
+-- Placements judged a spill that held GPUs at some time in [since, until), worst first or newest first; with fallbacks = 1
+-- those inside one domain whose traffic goes over the scale-out network: the spills nobody sees.
 -- The first step finds rows that ever said so, the second takes the newest word on each: no FINAL.
 -- traffic narrows to those of which their traffic says so ('' = any, also unmeasured).
--- Parameters: cluster, traffic, user, account, service_class, cause ('' = any), running (1 = only those held now), since, until,
+-- Parameters: fallbacks, cluster, traffic, user, account, service_class, cause ('' = any), running (1 = only those held now), since, until,
 -- by_severity (1 = worst first), limit, offset.
 WITH candidates AS
 (
     SELECT DISTINCT cluster, job_id, attempt, seq
     FROM verdicts
     PREWHERE outcome = 'spill'
-    WHERE valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
+    WHERE {fallbacks:UInt8} = 0 AND valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
+      AND ({cluster:String} = '' OR cluster = {cluster:String})
+    UNION ALL
+    SELECT DISTINCT cluster, job_id, attempt, seq
+    FROM traffic_evidence
+    PREWHERE evidence = 'silent_fallback'
+    WHERE {fallbacks:UInt8} = 1 AND valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
       AND ({cluster:String} = '' OR cluster = {cluster:String})
 ),
 newest AS
@@ -22,7 +29,7 @@ newest AS
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq
     )
-    WHERE is_deleted = 0 AND outcome = 'spill'
+    WHERE is_deleted = 0 AND (outcome = 'spill') != {fallbacks:UInt8}
       AND valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
       AND ({running:UInt8} = 0 OR valid_to > {now:DateTime64(3)})
       AND ({cause:String} = '' OR cause = {cause:String})
@@ -58,7 +65,7 @@ SELECT if(e.version = 0, '', toString(e.evidence)) AS evidence, e.reason AS evid
        e.seconds AS measured_seconds, e.outlier_nodes AS outlier_nodes, e.last_minute AS last_minute,
        v.cluster AS cluster, v.job_id AS job_id, v.attempt AS attempt, v.seq AS seq, r.number AS number, r.name AS name,
        r.user AS user, r.account AS account, r.service_class AS service_class, r.state AS state,
-       v.valid_from AS valid_from, v.valid_to AS valid_to, v.outcome_reason AS outcome_reason, v.gpus AS gpus,
+       v.valid_from AS valid_from, v.valid_to AS valid_to, v.outcome_reason AS outcome_reason, v.outcome AS outcome, v.gpus AS gpus,
        v.node_count AS node_count, v.unknown_nodes AS unknown_nodes, v.domains_used AS domains_used,
        v.domains_min AS domains_min, v.excess_domains AS excess_domains, v.domains AS domains,
        v.domain_gpus AS domain_gpus, v.domain_nodes AS domain_nodes, v.balance AS balance,
