@@ -35,11 +35,14 @@ type Reader struct {
 	labels *labels
 	heard  *heard
 	maps   *mapMemory
+
+	exceptions *exceptionMemory
 }
 
 // New gives a reader over a connection whose user needs SELECT only.
 func New(conn driver.Conn, now func() time.Time) *Reader {
-	return &Reader{conn: conn, now: now, capa: &capacityFollower{}, labels: &labels{}, heard: &heard{}, maps: &mapMemory{byKey: map[string]*Map{}}}
+	return &Reader{conn: conn, now: now, capa: &capacityFollower{}, labels: &labels{}, heard: &heard{}, maps: &mapMemory{byKey: map[string]*Map{}},
+		exceptions: &exceptionMemory{}}
 }
 
 // params are the named parameters of one statement, already in ClickHouse's text form.

@@ -1,0 +1,168 @@
+-- Running jobs whose life-cycle facts do not fit together, one row a job and kind. Probe jobs are left out. Nodes are told
+-- as of now, except the domain of a node when the placement began, which is looked up as of then.
+-- Parameters: cluster ('' = any), now, since (vanished jobs from then on), completing_s, settle_s, overrun_s.
+WITH held AS
+(
+    SELECT cluster, job_id, attempt, seq, valid_from, nodes, node_gpus, gpus
+    FROM
+    (
+        SELECT cluster, job_id, attempt, seq, valid_from, valid_to, nodes, node_gpus, gpus, probe, is_deleted
+        FROM placements
+        WHERE (cluster, job_id, attempt, seq) IN
+        (
+            SELECT cluster, job_id, attempt, seq
+            FROM placements
+            WHERE valid_from <= {now:DateTime64(3)} AND valid_to > {now:DateTime64(3)}
+              AND ({cluster:String} = '' OR cluster = {cluster:String})
+        )
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt, seq
+    )
+    WHERE is_deleted = 0 AND probe = 0 AND valid_from <= {now:DateTime64(3)} AND valid_to > {now:DateTime64(3)}
+),
+vanished AS
+(
+    SELECT cluster, job_id, attempt
+    FROM attempts
+    WHERE state = 'vanished' AND end >= {since:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+),
+runs AS
+(
+    SELECT cluster, job_id, attempt, number, name, user, account, queue, service_class, state, end, end_earliest, expected_end, gpus
+    FROM
+    (
+        SELECT *
+        FROM attempts
+        WHERE (cluster, job_id, attempt) IN (SELECT cluster, job_id, attempt FROM held UNION ALL SELECT cluster, job_id, attempt FROM vanished)
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt
+    )
+    WHERE is_deleted = 0 AND probe = 0
+),
+spots AS
+(
+    SELECT cluster, job_id, attempt, seq, valid_from, node, ifNull(gpus_here, 0) AS gpus_here
+    FROM held
+    ARRAY JOIN nodes AS node, arrayResize(node_gpus, length(nodes), NULL) AS gpus_here
+),
+states AS
+(
+    SELECT cluster, node, valid_from, gpus_present, schedulable, state_raw, reason
+    FROM
+    (
+        SELECT *
+        FROM node_states
+        WHERE valid_from <= {now:DateTime64(3)} AND (cluster, node) IN (SELECT cluster, node FROM spots)
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, node, valid_from
+    )
+    WHERE is_deleted = 0 AND valid_to > {now:DateTime64(3)}
+),
+members AS
+(
+    SELECT cluster, node, valid_from, valid_to, domain
+    FROM
+    (
+        SELECT cluster, node, valid_from, valid_to, domain, is_deleted
+        FROM membership
+        WHERE valid_from <= {now:DateTime64(3)} AND (cluster, node) IN (SELECT cluster, node FROM spots)
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, node, valid_from
+    )
+    WHERE is_deleted = 0
+),
+found AS
+(
+    -- Ended by its own word, yet its GPUs are not given back.
+    SELECT h.cluster AS cluster, h.job_id AS job_id, h.attempt AS attempt, 'completing_long' AS kind, e.first AS since, arraySlice(h.nodes, 1, 10) AS nodes,
+           toUInt64(length(h.nodes)) AS node_count, '' AS detail
+    FROM held AS h
+    INNER JOIN runs AS r ON r.cluster = h.cluster AND r.job_id = h.job_id AND r.attempt = h.attempt
+    INNER JOIN
+    (
+        SELECT cluster, job_id, min(observed_at) AS first
+        FROM placement_events
+        WHERE state = 'completing' AND (cluster, job_id) IN (SELECT cluster, job_id FROM runs WHERE state = 'completing')
+        GROUP BY cluster, job_id
+    ) AS e ON e.cluster = h.cluster AND e.job_id = h.job_id
+    WHERE r.state = 'completing' AND e.first <= {now:DateTime64(3)} - toIntervalSecond({completing_s:UInt64})
+
+    UNION ALL
+    -- On nodes that take no jobs: gone, or only kept from new ones.
+    SELECT p.cluster, p.job_id, p.attempt, if(match(upper(s.state_raw), 'DOWN|NOT_RESPONDING|ERROR|FAIL|NOTREADY'), 'node_down', 'node_draining') AS kind,
+           greatest(min(p.valid_from), min(s.valid_from)), groupArray(10)(p.node), count(), any(if(s.reason = '', s.state_raw, concat(s.state_raw, ': ', s.reason)))
+    FROM spots AS p
+    INNER JOIN states AS s ON s.cluster = p.cluster AND s.node = p.node
+    WHERE s.schedulable = 0 AND greatest(p.valid_from, s.valid_from) <= {now:DateTime64(3)} - toIntervalSecond({settle_s:UInt64})
+    GROUP BY p.cluster, p.job_id, p.attempt, kind
+
+    UNION ALL
+    -- On nodes where more GPUs are held than there are.
+    SELECT p.cluster, p.job_id, p.attempt, 'overbooked', max(p.valid_from), groupArray(10)(p.node), count(),
+           concat(toString(any(b.held)), ' GPUs held of ', toString(any(b.gpus_present)))
+    FROM spots AS p
+    INNER JOIN
+    (
+        SELECT c.cluster AS cluster, c.node AS node, c.held AS held, assumeNotNull(s.gpus_present) AS gpus_present
+        FROM
+        (
+            SELECT cluster, node, sum(gpus_here) AS held, count() AS holders
+            FROM spots
+            WHERE valid_from <= {now:DateTime64(3)} - toIntervalSecond({settle_s:UInt64})
+            GROUP BY cluster, node
+        ) AS c
+        INNER JOIN states AS s ON s.cluster = c.cluster AND s.node = c.node
+        WHERE c.holders > 1 AND c.held > s.gpus_present
+    ) AS b ON b.cluster = p.cluster AND b.node = p.node
+    WHERE p.valid_from <= {now:DateTime64(3)} - toIntervalSecond({settle_s:UInt64})
+    GROUP BY p.cluster, p.job_id, p.attempt
+
+    UNION ALL
+    -- On nodes whose NVLink domain is another now than when it was placed there.
+    SELECT p.cluster, p.job_id, p.attempt, 'domain_changed', min(n.valid_from), groupArray(10)(p.node), count(),
+           any(concat(t.domain, ' -> ', if(n.domain = '', 'unknown', n.domain)))
+    FROM spots AS p
+    INNER JOIN (SELECT * FROM members WHERE valid_to > {now:DateTime64(3)}) AS n ON n.cluster = p.cluster AND n.node = p.node
+    INNER JOIN members AS t ON t.cluster = p.cluster AND t.node = p.node
+    WHERE n.valid_from > p.valid_from AND t.valid_from <= p.valid_from AND t.valid_to > p.valid_from AND t.domain != '' AND t.domain != n.domain
+    GROUP BY p.cluster, p.job_id, p.attempt
+
+    UNION ALL
+    -- Nodes that the same run did not have in the placement before.
+    SELECT h.cluster, h.job_id, h.attempt, 'node_replaced', h.valid_from, arraySlice(arrayFilter(n -> NOT has(b.nodes, n), h.nodes), 1, 10) AS fresh,
+           toUInt64(length(arrayFilter(n -> NOT has(b.nodes, n), h.nodes))), concat('in place of ', arrayStringConcat(arraySlice(arrayFilter(n -> NOT has(h.nodes, n), b.nodes), 1, 10), ', '))
+    FROM held AS h
+    INNER JOIN
+    (
+        SELECT cluster, job_id, attempt, seq, nodes
+        FROM
+        (
+            SELECT cluster, job_id, attempt, seq, nodes, is_deleted
+            FROM placements
+            WHERE (cluster, job_id, attempt, seq) IN (SELECT cluster, job_id, attempt, toUInt16(seq - 1) FROM held WHERE seq > 0)
+            ORDER BY version DESC
+            LIMIT 1 BY cluster, job_id, attempt, seq
+        )
+        WHERE is_deleted = 0
+    ) AS b ON b.cluster = h.cluster AND b.job_id = h.job_id AND b.attempt = h.attempt
+    WHERE h.seq = b.seq + 1 AND notEmpty(fresh)
+
+    UNION ALL
+    -- Beyond the end that its limit set.
+    SELECT h.cluster, h.job_id, h.attempt, 'past_limit', assumeNotNull(r.expected_end), arraySlice(h.nodes, 1, 10), toUInt64(length(h.nodes)), ''
+    FROM held AS h
+    INNER JOIN runs AS r ON r.cluster = h.cluster AND r.job_id = h.job_id AND r.attempt = h.attempt
+    WHERE r.state = 'running' AND r.expected_end <= {now:DateTime64(3)} - toIntervalSecond({overrun_s:UInt64})
+
+    UNION ALL
+    -- Gone from the scheduler without a word: the end is only known to lie in an interval.
+    SELECT cluster, job_id, attempt, 'vanished', assumeNotNull(end), [], toUInt64(0), ifNull(concat('ended between ', toString(end_earliest), ' and ', toString(end)), '')
+    FROM runs
+    WHERE state = 'vanished' AND end >= {since:DateTime64(3)}
+)
+SELECT f.cluster AS cluster, f.kind AS kind, f.job_id AS job_id, r.number AS number, r.name AS name, r.user AS user, r.account AS account, r.queue AS queue,
+       r.service_class AS service_class, r.gpus AS gpus, f.since AS since, f.nodes AS nodes, f.node_count AS node_count, f.detail AS detail
+FROM found AS f
+INNER JOIN runs AS r ON r.cluster = f.cluster AND r.job_id = f.job_id AND r.attempt = f.attempt
+ORDER BY since, cluster, job_id, kind
+LIMIT 5000
