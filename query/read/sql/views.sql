@@ -1,0 +1,100 @@
+-- Where the scheduler's view of a node and Spillway's differ, one row a node and difference. Parameters: cluster ('' = any), now.
+WITH states AS
+(
+    SELECT cluster, node, gpus_present, gpus_usable, schedulable, state_raw, reason, valid_from
+    FROM
+    (
+        SELECT *
+        FROM node_states
+        WHERE valid_from <= {now:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, node, valid_from
+    )
+    WHERE is_deleted = 0 AND valid_to > {now:DateTime64(3)}
+),
+members AS
+(
+    SELECT cluster, node, domain, source, valid_from
+    FROM
+    (
+        SELECT cluster, node, domain, source, valid_from, valid_to, is_deleted
+        FROM membership
+        WHERE valid_from <= {now:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, node, valid_from
+    )
+    WHERE is_deleted = 0 AND valid_to > {now:DateTime64(3)}
+),
+waiting AS
+(
+    SELECT cluster, job_id, planned_start, planned_nodes
+    FROM
+    (
+        SELECT cluster, job_id, attempt, state, planned_start, planned_nodes, is_deleted
+        FROM attempts
+        WHERE (cluster, job_id, attempt) IN
+              (SELECT cluster, job_id, attempt FROM attempts WHERE state = 'pending' AND notEmpty(planned_nodes) AND ({cluster:String} = '' OR cluster = {cluster:String}))
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt
+    )
+    WHERE is_deleted = 0 AND state = 'pending' AND planned_start > {now:DateTime64(3)}
+),
+held AS
+(
+    SELECT DISTINCT cluster, node
+    FROM
+    (
+        SELECT cluster, nodes, valid_from, valid_to, probe, is_deleted
+        FROM placements
+        WHERE (cluster, job_id, attempt, seq) IN
+              (SELECT cluster, job_id, attempt, seq FROM placements WHERE valid_from <= {now:DateTime64(3)} AND valid_to > {now:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String}))
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, job_id, attempt, seq
+    )
+    ARRAY JOIN nodes AS node
+    WHERE is_deleted = 0 AND probe = 0 AND valid_from <= {now:DateTime64(3)} AND valid_to > {now:DateTime64(3)}
+)
+SELECT d.cluster AS cluster, d.kind AS kind, d.node AS node, ifNull(m.domain, '') AS domain, d.scheduler AS scheduler, d.ours AS ours, d.since AS since
+FROM
+(
+    -- Two names for where it is.
+    SELECT cluster, 'domain' AS kind, node, concat(if(source_a LIKE 'slurm%', source_a, source_b), ': ', if(source_a LIKE 'slurm%', domain_a, domain_b)) AS scheduler,
+           concat(if(source_a LIKE 'slurm%', source_b, source_a), ': ', if(source_a LIKE 'slurm%', domain_b, domain_a), if(source_a LIKE 'slurm%', ', the scheduler''s decides', '')) AS ours,
+           toNullable(valid_from) AS since
+    FROM
+    (
+        SELECT *
+        FROM topology_conflicts
+        WHERE valid_from <= {now:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        ORDER BY version DESC
+        LIMIT 1 BY cluster, node, source_a, source_b, valid_from
+    )
+    WHERE is_deleted = 0 AND valid_to > {now:DateTime64(3)} AND (source_a LIKE 'slurm%' OR source_b LIKE 'slurm%')
+
+    UNION ALL
+    -- Its GPUs are in order and held by nobody, and it gives them to nobody.
+    SELECT cluster, 'kept_out', node, if(reason = '', state_raw, concat(state_raw, ': ', reason)), concat(toString(assumeNotNull(gpus_present)), ' GPUs, held by nobody'), toNullable(valid_from)
+    FROM states
+    WHERE schedulable = 0 AND gpus_present > 0 AND (cluster, node) NOT IN (SELECT cluster, node FROM held)
+
+    UNION ALL
+    -- Free here and now, and planned for a job that waits.
+    SELECT w.cluster, 'planned', w.node, concat('kept for job ', argMin(w.job_id, w.planned_start), ' from ', toString(toDateTime(min(w.planned_start)))), 'free now', CAST(NULL, 'Nullable(DateTime64(3, \'UTC\'))')
+    FROM (SELECT cluster, job_id, planned_start, node FROM waiting ARRAY JOIN planned_nodes AS node) AS w
+    WHERE (w.cluster, w.node) NOT IN (SELECT cluster, node FROM held)
+    GROUP BY w.cluster, w.node
+
+    UNION ALL
+    SELECT cluster, 'not_in_scheduler', node, 'not known', concat('in ', domain, ' by ', source), toNullable(valid_from)
+    FROM members
+    WHERE domain != '' AND (cluster, node) NOT IN (SELECT cluster, node FROM states)
+
+    UNION ALL
+    SELECT cluster, 'not_in_topology', node, state_raw, 'no NVLink domain is known', toNullable(valid_from)
+    FROM states
+    WHERE (cluster, node) NOT IN (SELECT cluster, node FROM members WHERE domain != '')
+) AS d
+LEFT JOIN members AS m ON m.cluster = d.cluster AND m.node = d.node
+ORDER BY cluster, kind, domain, node
+LIMIT 5000
+SETTINGS join_use_nulls = 1
