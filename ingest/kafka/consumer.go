@@ -2,13 +2,18 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/spillway-io/spillway/internal/engine"
 )
@@ -84,37 +89,61 @@ func (p *Partition) Commit(next int64) error {
 	return nil
 }
 
-// Stream reads one partition in order. It holds at most one record batch of Kafka in memory, whatever the backlog.
+// Stream reads one partition in order. It holds one answer of the broker and one record batch in memory, whatever the
+// backlog.
 type Stream struct {
 	First int64 // lowest offset the broker still has, as of Open
 	End   int64 // one above the highest offset, as of the last answer of the broker
 
-	conn  *kafka.Conn
-	fetch *kafka.Batch // what is left of the last answer
-	next  int64
-	stop  func() bool // disarms the closing of conn by ctx
+	topic     string
+	partition int32
+	conn      net.Conn
+	stop      func() bool // disarms the closing of conn by ctx
+	next      int64
+	requests  int32
+	memory    []byte // of answers
+	answer    []byte // batches that were not opened yet
+	batch     batch
+	unpacked  []byte // memory of batches
 }
 
 const (
-	fetchBytes   = 4 << 20          // of one answer, compressed
+	fetchBytes   = 1 << 20          // of one answer, compressed; a single batch may be larger
 	networkLimit = 10 * time.Second // for the broker to answer, beyond what it was asked to wait
 )
 
 // Open dials the leader of the partition and asks where its records begin and end. Records are read from First, or StartAt, on. The
 // stream ends with ctx; close it in any case.
+//
+// kafka-go finds the leader, logs in and asks for the offsets. What is fetched then over the same connection is read here:
+// kafka-go copies each record several times, which took as long as all that is done with it.
 func (p *Partition) Open(ctx context.Context) (*Stream, error) {
 	dialing, cancel := context.WithTimeout(ctx, networkLimit) // a topic that is not there is looked for without end
 	defer cancel()
+	dialer := p.kafka.Dialer()
+	var dialled net.Conn // the last one is to the leader
+	secure := dialer.TLS
+	dialer.TLS, dialer.DialFunc = nil, func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		plain := &net.Dialer{Timeout: dialer.Timeout}
+		if secure != nil {
+			c, err = (&tls.Dialer{NetDialer: plain, Config: secure}).DialContext(ctx, network, address)
+		} else {
+			c, err = plain.DialContext(ctx, network, address)
+		}
+		dialled = c
+		return c, err
+	}
 	var last error
 	for _, broker := range p.kafka.Brokers {
-		conn, err := p.kafka.Dialer().DialLeader(dialing, "tcp", broker, p.Topic, p.ID)
+		leader, err := dialer.DialLeader(dialing, "tcp", broker, p.Topic, p.ID)
 		if err != nil {
 			last = err
 			continue
 		}
-		s := &Stream{conn: conn, stop: context.AfterFunc(ctx, func() { conn.Close() })}
-		conn.SetDeadline(time.Now().Add(networkLimit))
-		if s.First, s.End, err = conn.ReadOffsets(); err != nil {
+		s := &Stream{topic: p.Topic, partition: int32(p.ID), conn: dialled}
+		s.stop = context.AfterFunc(ctx, func() { s.conn.Close() })
+		leader.SetDeadline(time.Now().Add(networkLimit))
+		if s.First, s.End, err = leader.ReadOffsets(); err != nil {
 			s.Close()
 			return nil, fmt.Errorf("read the offsets of %s/%d: %w", p.Topic, p.ID, err)
 		}
@@ -125,51 +154,105 @@ func (p *Partition) Open(ctx context.Context) (*Stream, error) {
 }
 
 // StartAt makes an offset the next one to read.
-func (s *Stream) StartAt(offset int64) { s.next = offset }
+func (s *Stream) StartAt(offset int64) { s.next, s.answer, s.batch = offset, nil, batch{} }
 
 // Next gives the next record, or false when there is none within wait; a wait of 0 asks only for what the last answer
 // of the broker has left. After an error the stream is of no more use.
-func (s *Stream) Next(wait time.Duration) (kafka.Message, bool, error) {
-	if s.fetch != nil {
-		s.conn.SetReadDeadline(time.Now().Add(networkLimit)) // the caller may have been away for long
-	} else {
-		if wait <= 0 {
-			return kafka.Message{}, false, nil
-		}
-		s.conn.SetDeadline(time.Now().Add(wait + networkLimit))
-		if _, err := s.conn.Seek(s.next, kafka.SeekAbsolute|kafka.SeekDontCheck); err != nil {
-			return kafka.Message{}, false, fmt.Errorf("go to offset %d: %w", s.next, err)
-		}
-		s.fetch = s.conn.ReadBatchWith(kafka.ReadBatchConfig{
-			MinBytes: 1, MaxBytes: fetchBytes, MaxWait: max(wait, time.Millisecond), IsolationLevel: kafka.ReadCommitted,
-		})
-		s.End = max(s.End, s.fetch.HighWaterMark())
-	}
-	m, err := s.fetch.ReadMessage()
-	switch {
-	case err == nil:
-		s.next = m.Offset + 1
-		return m, true, nil
-	case errors.Is(err, io.EOF), errors.Is(err, kafka.RequestTimedOut):
-		// The answer is used up. Where it ended in offsets that hold no record, reading goes on after them.
-		s.next = max(s.next, s.fetch.Offset())
-		err = s.fetch.Close()
-		s.fetch = nil
-		if err == nil || errors.Is(err, kafka.RequestTimedOut) {
-			return kafka.Message{}, false, nil
+func (s *Stream) Next(wait time.Duration) (Record, bool, error) {
+	r, ok, err := s.buffered()
+	if !ok && err == nil && wait > 0 {
+		if err = s.fetch(wait); err == nil {
+			r, ok, err = s.buffered()
 		}
 	}
-	return kafka.Message{}, false, fmt.Errorf("read from offset %d: %w", s.next, err)
+	if err != nil {
+		return Record{}, false, fmt.Errorf("read from offset %d: %w", s.next, err)
+	}
+	return r, ok, nil
+}
+
+// buffered gives the next record of the last answer.
+func (s *Stream) buffered() (r Record, ok bool, err error) {
+	for {
+		for s.batch.left > 0 {
+			if r, err = s.batch.next(); err != nil {
+				return r, false, err
+			}
+			if r.Offset >= s.next { // an answer may begin before the offset that was asked for
+				s.next = r.Offset + 1
+				return r, true, nil
+			}
+		}
+		// Where a batch ends in offsets that hold no record, reading goes on after them.
+		s.next = max(s.next, s.batch.end)
+		if s.batch, s.answer, s.unpacked, ok, err = openBatch(s.answer, s.unpacked); !ok || err != nil {
+			s.batch = batch{}
+			return r, false, err
+		}
+	}
+}
+
+// fetchVersion of the protocol is spoken by every broker since Kafka 0.11.
+const fetchVersion = 4
+
+// fetch asks the broker for more and waits for the answer.
+func (s *Stream) fetch(wait time.Duration) error {
+	const readCommitted = 1
+	q := kmsg.NewFetchRequest()
+	q.Version, q.ReplicaID, q.MinBytes, q.MaxBytes, q.IsolationLevel = fetchVersion, -1, 1, fetchBytes, readCommitted
+	q.MaxWaitMillis = int32(max(1, wait.Milliseconds()))
+	partition := kmsg.NewFetchRequestTopicPartition()
+	partition.Partition, partition.FetchOffset, partition.PartitionMaxBytes = s.partition, s.next, fetchBytes
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic, topic.Partitions = s.topic, []kmsg.FetchRequestTopicPartition{partition}
+	q.Topics = []kmsg.FetchRequestTopic{topic}
+	s.requests++
+	s.conn.SetDeadline(time.Now().Add(wait + networkLimit))
+	if _, err := s.conn.Write(kmsg.NewRequestFormatter(kmsg.FormatterClientID("spillway")).AppendRequest(nil, &q, s.requests)); err != nil {
+		return err
+	}
+	body, err := s.receive()
+	if err != nil {
+		return err
+	}
+	answer := kmsg.FetchResponse{Version: fetchVersion}
+	if err := answer.ReadFrom(body); err != nil {
+		return fmt.Errorf("understand the broker: %w", err)
+	}
+	if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
+		return fmt.Errorf("the broker did not answer for the partition")
+	}
+	got := answer.Topics[0].Partitions[0]
+	if got.ErrorCode != 0 {
+		return kafka.Error(got.ErrorCode)
+	}
+	s.End, s.answer = max(s.End, got.HighWatermark), got.RecordBatches
+	return nil
+}
+
+// maxAnswer bounds the memory of an answer whatever the broker says.
+const maxAnswer = 256 << 20
+
+// receive reads the answer to the last request.
+func (s *Stream) receive() ([]byte, error) {
+	var head [8]byte // length and number of the request
+	if _, err := io.ReadFull(s.conn, head[:]); err != nil {
+		return nil, err
+	}
+	size := int(int32(binary.BigEndian.Uint32(head[:]))) - 4
+	if number := int32(binary.BigEndian.Uint32(head[4:])); size < 0 || size > maxAnswer || number != s.requests {
+		return nil, fmt.Errorf("the broker answers request %d with %d bytes, want the answer to request %d", number, size, s.requests)
+	}
+	s.memory = slices.Grow(s.memory[:0], size)[:size]
+	_, err := io.ReadFull(s.conn, s.memory)
+	return s.memory, err
 }
 
 // Buffered tells whether the last answer of the broker may have records left.
-func (s *Stream) Buffered() bool { return s.fetch != nil }
+func (s *Stream) Buffered() bool { return s.batch.left > 0 || len(s.answer) > 0 }
 
 // Close ends the stream.
 func (s *Stream) Close() {
 	s.stop()
-	s.conn.Close() // first, so that closing the answer does not read the rest of it
-	if s.fetch != nil {
-		s.fetch.Close()
-	}
+	s.conn.Close()
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,9 +63,9 @@ func producer(t testing.TB, k engine.Kafka, deps Deps) *Producer {
 }
 
 // read gives all records of a topic by partition.
-func read(t testing.TB, k engine.Kafka, topic string) map[int][]kafka.Message {
+func read(t testing.TB, k engine.Kafka, topic string) map[int][]Record {
 	t.Helper()
-	out := map[int][]kafka.Message{}
+	out := map[int][]Record{}
 	for id := range topics.Partitions {
 		s, err := (&Partition{Topic: topic, ID: id, kafka: k}).Open(t.Context())
 		if err != nil {
@@ -76,6 +77,7 @@ func read(t testing.TB, k engine.Kafka, topic string) map[int][]kafka.Message {
 				t.Fatal(err)
 			}
 			if ok {
+				m.Key, m.Value, m.headers = bytes.Clone(m.Key), bytes.Clone(m.Value), bytes.Clone(m.headers)
 				out[id] = append(out[id], m)
 			}
 		}
@@ -199,7 +201,7 @@ func TestRecordsOfOneKeyStayInOrder(t *testing.T) {
 	where := map[string]int{}
 	for id, messages := range read(t, k, event.TopicNode) {
 		for _, m := range messages {
-			r, err := event.Decode(m.Topic, m.Value)
+			r, err := event.Decode(event.TopicNode, m.Value)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,7 +247,7 @@ func TestABadRecordGoesToTheDeadLettersAndTheOthersGoOn(t *testing.T) {
 	letters := 0
 	for _, messages := range read(t, k, event.TopicDeadLetter) {
 		for _, m := range messages {
-			r, err := event.Decode(m.Topic, m.Value)
+			r, err := event.Decode(event.TopicDeadLetter, m.Value)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -371,12 +373,11 @@ func TestRecordsCarryTheirTraceAndVersion(t *testing.T) {
 	}
 	for _, messages := range read(t, k, event.TopicNode) {
 		for _, m := range messages {
-			headers := map[string]string{}
-			for _, h := range m.Headers {
-				headers[h.Key] = string(h.Value)
+			if parent := string(m.Header("traceparent")); !strings.HasPrefix(parent, "00-"+span.SpanContext().TraceID().String()+"-") {
+				t.Errorf("traceparent is %q", parent)
 			}
-			if !strings.HasPrefix(headers["traceparent"], "00-"+span.SpanContext().TraceID().String()+"-") || headers["spillway-schema"] != "1" {
-				t.Errorf("headers are %v", headers)
+			if version := string(m.Header("spillway-schema")); version != "1" || m.Header("other") != nil {
+				t.Errorf("schema is %q, a header that is not there %q", version, m.Header("other"))
 			}
 		}
 	}

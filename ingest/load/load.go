@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	kafkago "github.com/segmentio/kafka-go"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -252,7 +251,7 @@ func (w *worker) lag(records int64) {
 }
 
 // add puts one record into the batch, or into the dead letters when it cannot be used.
-func (w *worker) add(ctx context.Context, m kafkago.Message) error {
+func (w *worker) add(ctx context.Context, m kafka.Record) error {
 	if !w.batch.any {
 		w.batch.oldest, w.batch.any = m.Time, true
 	}
@@ -267,11 +266,11 @@ func (w *worker) add(ctx context.Context, m kafkago.Message) error {
 	if w.buried[m.Offset] {
 		return nil
 	}
-	w.m.dropped.WithLabelValues(m.Topic, "undecodable").Inc()
-	w.deps.Log.Warn("record cannot be used, sent to the dead letters", "topic", m.Topic, "partition", m.Partition,
+	w.m.dropped.WithLabelValues(w.stream.topic, "undecodable").Inc()
+	w.deps.Log.Warn("record cannot be used, sent to the dead letters", "topic", w.stream.topic, "partition", w.stream.partition,
 		"offset", m.Offset, "error", err)
 	// A dead letter that cannot be read becomes one in its turn; that one can be read, so there is an end to it.
-	letter := event.NewDeadLetter(m.Topic, int32(m.Partition), m.Offset, "load", err, m.Key, m.Value, w.deps.Now())
+	letter := event.NewDeadLetter(w.stream.topic, w.stream.partition, m.Offset, "load", err, m.Key, m.Value, w.deps.Now())
 	if err := w.deps.DeadLetter(ctx, letter); err != nil {
 		return fmt.Errorf("write a dead letter: %w", err)
 	}
@@ -281,20 +280,19 @@ func (w *worker) add(ctx context.Context, m kafkago.Message) error {
 // The most traces one insert is linked to.
 const maxLinks = 32
 
-func (w *worker) link(m kafkago.Message) {
+func (w *worker) link(m kafka.Record) {
 	if len(w.batch.links) >= maxLinks {
 		return
 	}
-	for _, h := range m.Headers {
-		if h.Key == "traceparent" {
-			ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": string(h.Value)})
-			if span := trace.SpanContextFromContext(ctx); span.IsValid() && span.IsSampled() {
-				w.batch.links = append(w.batch.links, trace.Link{SpanContext: span})
-				if b, ok := w.block.(tracedBlock); ok {
-					b.trace(string(h.Value))
-				}
-			}
-			return
+	traceparent := string(m.Header("traceparent"))
+	if traceparent == "" {
+		return
+	}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() && span.IsSampled() {
+		w.batch.links = append(w.batch.links, trace.Link{SpanContext: span})
+		if b, ok := w.block.(tracedBlock); ok {
+			b.trace(traceparent)
 		}
 	}
 }
