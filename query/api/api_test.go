@@ -129,6 +129,18 @@ func TestEveryAnswerFitsTheSpec(t *testing.T) {
 		{"/v1/report?since=2026-11-29T11:00:00Z&until=2026-11-29T10:00:00Z", 422, "before"},
 		{"/v1/topology/health", 200, `"conflict`},
 		{"/v1/status", 200, "authentication failure"},
+		{"/v1/jobs/7/compare?cluster=alpha", 200, `"placement":"better"`},
+		{"/v1/jobs/7/compare?cluster=alpha&attempt=0", 200, "First of its kind"},
+		{"/v1/jobs/404/compare", 404, "never seen"},
+		{"/v1/exceptions", 200, `"kind":"node_down"`},
+		{"/v1/exceptions?cluster=nowhere", 200, `"exceptions":[]`},
+		{"/v1/views", 200, `"kind":"domain"`},
+		{"/v1/outcomes", 200, `"asked":"none"`},
+		{"/v1/outcomes?since=2026-11-29T11:00:00Z&until=2026-11-29T10:00:00Z", 422, "since is not before until"},
+		{"/v1/audit/occupancy?domain=rack01&cluster=alpha", 200, `"account":"ml-pre"`},
+		{"/v1/audit/occupancy", 422, "domain"},
+		{"/v1/audit/occupancy?domain=rack01", 409, "say which with cluster"},
+		{"/v1/audit/occupancy?domain=rack01%27%3B%20DROP%20TABLE%20verdicts", 404, "not found"},
 	} {
 		t.Run(test.target, func(t *testing.T) {
 			req := httptest.NewRequest(http.MethodGet, test.target, nil)

@@ -54,6 +54,8 @@ var (
 	descRunningGPUs = gaugeDesc("running_placement_gpus", "GPUs of those placements, where their number is known.", "cluster", "queue", "account", "service_class", "outcome", "cause")
 	descBroken      = gaugeDesc("required_level_violations", "Running placements whose required level or segment contract is not met.", "cluster", "queue", "account", "service_class", "level")
 
+	descExceptions = gaugeDesc("lifecycle_exceptions", "Running jobs whose life-cycle facts do not fit together, by kind, and those that vanished in the last hour.", "cluster", "queue", "account", "service_class", "kind")
+
 	descFreeSlots  = gaugeDesc("domain_free_slots", "Slots of so many GPUs that are free in one NVLink domain; GPUs only, other resources may still keep a job out.", "cluster", "domain", "size")
 	descDomainGPUs = gaugeDesc("domain_gpus", "GPUs of one NVLink domain by state: free, held, probe (evictable) or unusable.", "cluster", "domain", "state")
 	descSlots      = gaugeDesc("cluster_free_slots", "Slots of so many GPUs that are free, over all NVLink domains.", "cluster", "size")
@@ -68,7 +70,7 @@ var (
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descUp, descRunning, descRunningGPUs, descBroken, descFreeSlots, descDomainGPUs, descSlots, descGPUs, descNodes,
+		descUp, descRunning, descRunningGPUs, descBroken, descExceptions, descFreeSlots, descDomainGPUs, descSlots, descGPUs, descNodes,
 		descConflicts, descSourceAge, descSourceBad,
 	} {
 		out <- d
@@ -106,6 +108,14 @@ func (g *gauges) read() (out []prometheus.Metric) {
 			return err
 		}
 		g.running(running, add)
+		return nil
+	})
+	part("exceptions", func() error {
+		found, err := g.reader.Exceptions(ctx, "")
+		if err != nil {
+			return err
+		}
+		g.exceptions(found.Exceptions, add)
 		return nil
 	})
 	part("topology", func() error {
@@ -174,6 +184,17 @@ func (g *gauges) running(running []read.Running, add addGauge) {
 		}
 		add(descRunning, float64(n), k.cluster, k.queue, k.account, k.class, k.outcome, k.cause)
 		add(descRunningGPUs, float64(gpus[k]), k.cluster, k.queue, k.account, k.class, k.outcome, k.cause)
+	}
+}
+
+func (g *gauges) exceptions(found []read.Exception, add addGauge) {
+	type place struct{ cluster, queue, account, class, kind string }
+	count := map[place]int{}
+	for _, e := range found {
+		count[place{e.Cluster, e.Queue, e.Account, e.ServiceClass, e.Kind}]++
+	}
+	for k, n := range count {
+		add(descExceptions, float64(n), k.cluster, k.queue, k.account, k.class, k.kind)
 	}
 }
 

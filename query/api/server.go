@@ -96,6 +96,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	mux := http.NewServeMux()
 	s.api = humago.New(mux, apiConfig(deps.Version))
 	s.routes()
+	s.questionRoutes()
 	s.adviceRoutes()
 	s.extender(mux)
 	s.plain(mux)

@@ -15,7 +15,7 @@ type Compare struct {
 	Basis     string    `json:"basis" doc:"By what runs count as alike."`
 	This      Alike     `json:"this"`
 	Earlier   []Alike   `json:"earlier" doc:"Newest first, at most 20; of other sizes too, for the record."`
-	Placement *string   `json:"placement" enum:"better,same,worse" doc:"Against the last earlier run of the same size that was judged; null = cannot say, see lines."`
+	Placement *string   `json:"placement" doc:"better, same or worse, against the last earlier run of the same size that was judged; null = cannot say, see lines."`
 	Lines     []string  `json:"lines" doc:"The answer in words."`
 	Freshness Freshness `json:"freshness"`
 }

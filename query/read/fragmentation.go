@@ -12,6 +12,10 @@ type FragmentedAt struct {
 	Slots    uint32    `json:"slots" doc:"Slots of the size asked for, each inside one domain."`
 	Ideal    uint32    `json:"ideal_slots" doc:"How many there would be without domains: all free GPUs over the size."`
 	Stranded uint32    `json:"gpus_stranded" doc:"Free, but in no slot of the size."`
+
+	RacksWhole  uint32 `json:"racks_whole" doc:"Domains with every node usable."`
+	RacksNearly uint32 `json:"racks_nearly" doc:"Domains short of nodes, with at least 16 of 18 usable: NVL64 class."`
+	RacksFewer  uint32 `json:"racks_fewer" doc:"Domains with fewer."`
 }
 
 // historyPoints is how many moments a history has.
@@ -49,6 +53,15 @@ func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, 
 			p.GPUsFree += d.GPUsFree
 			p.Slots += slots
 			p.Stranded += d.GPUsFree - min(d.GPUsFree, slots*n)
+			switch {
+			case d.Nodes == 0: // its nodes were taken away
+			case d.NodesUsable >= d.Nodes:
+				p.RacksWhole++
+			case 18*uint32(d.NodesUsable) >= 16*uint32(d.Nodes):
+				p.RacksNearly++
+			default:
+				p.RacksFewer++
+			}
 		}
 		p.Ideal = p.GPUsFree / n
 		out = append(out, p)

@@ -69,3 +69,7 @@ INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, valid_from, valid_t
 
 INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, valid_from, valid_to, holding, evidence, reason, nvlink_bytes_per_second, scale_out_bytes_per_second, gpus, gpus_measured, seconds, outlier_nodes, first_minute, last_minute, version) VALUES
 ('alpha', '7', 'r0', 0, '2026-11-29 10:00:00', '2026-11-29 11:00:00', 1, 'confirmed', '', 150e9, 50e9, 64, 64, 120, [], '2026-11-29 10:30:00', '2026-11-29 10:31:00', 2);
+
+-- A node that a job holds and its scheduler calls down.
+INSERT INTO node_states (cluster, node, valid_from, valid_to, gpus_present, gpus_usable, schedulable, state_raw, reason, version) VALUES
+('beta', 'n9', '2026-11-29 09:00:00', '2200-01-01 00:00:00', 8, 8, false, 'DOWN', 'Not responding', 1);
