@@ -35,8 +35,9 @@ func tables() []table {
 type block interface {
 	// append decodes one record and adds its row; on an error nothing is added.
 	append(offset int64, value []byte) error
-	// input is the block as an insert sends it, with the columns every raw table begins with.
-	input(partition int32, loadedAt time.Time) proto.Input
+	// input is the block as an insert sends it, except for the partition and the load time, which are the same in all
+	// rows and part of the query.
+	input() proto.Input
 	rows() int
 	// span is the lowest and the highest offset of the block; it must have rows.
 	span() (first, last int64)
@@ -49,33 +50,16 @@ type tracedBlock interface {
 	trace(traceparent string)
 }
 
-// position holds the columns that say where in Kafka a row came from. The whole block has one partition and one load
-// time: that makes it one part of the table, stored or not.
-type position struct {
-	partition proto.ColInt32
-	offset    proto.ColInt64
-	loadedAt  *proto.ColDateTime64
-}
-
-func newPosition() position { return position{loadedAt: millis()} }
+// position holds the column that says where in the partition a row came from.
+type position struct{ offset proto.ColInt64 }
 
 func (p *position) rows() int { return len(p.offset) }
 
 // span relies on Kafka's order: offsets only grow.
 func (p *position) span() (first, last int64) { return p.offset[0], p.offset[len(p.offset)-1] }
 
-func (p *position) columns(partition int32, loadedAt time.Time) proto.Input {
-	p.partition.Reset()
-	p.loadedAt.Reset()
-	for range p.offset {
-		p.partition.Append(partition)
-		p.loadedAt.Append(loadedAt)
-	}
-	return proto.Input{
-		{Name: "kafka_partition", Data: &p.partition},
-		{Name: "kafka_offset", Data: &p.offset},
-		{Name: "loaded_at", Data: p.loadedAt},
-	}
+func (p *position) columns() proto.Input {
+	return proto.Input{{Name: "kafka_offset", Data: &p.offset}}
 }
 
 // reset empties the columns of a block and keeps their memory.

@@ -59,7 +59,7 @@ func evenly(t *testing.T, b block, rows int) {
 	if b.rows() != rows {
 		t.Errorf("the block has %d rows, want %d", b.rows(), rows)
 	}
-	for _, c := range b.input(0, time.UnixMilli(noon)) {
+	for _, c := range b.input() {
 		if c.Data.Rows() != rows {
 			t.Errorf("column %s has %d rows, want %d", c.Name, c.Data.Rows(), rows)
 		}

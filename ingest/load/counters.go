@@ -1,7 +1,6 @@
 package load
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -15,21 +14,21 @@ import (
 )
 
 // countersBlock is rows of counters: one for each GPU, MIG instance, NVLink and NIC port of a record. Counters are most of
-// all records by far, so they go from the record's bytes to the columns of the insert without a copy in between, and a
-// column that no row of a block knows is not sent at all.
+// all records by far, and a node's records differ from each other in little but their numbers. So what they have in
+// common is read once, as a layout, and compared from then on; numbers go from the record's bytes to the columns of the
+// insert without a copy in between; and a column that no row of a block knows is not sent at all.
 type countersBlock struct {
 	position
-	scan     countersScan
-	record   event.Counters  // only for what scan leaves to the contract's own reader
-	trusted  map[string]bool // names that it has taken
-	cluster  dictionary
-	node     dictionary
-	source   dictionary
-	driver   dictionary
-	name     dictionary
-	uuid     dictionary
-	model    dictionary
-	jobs     dictionary
+	scan    countersScan
+	record  event.Counters             // only for what scan leaves to the contract's own reader
+	layouts map[string]*countersLayout // by the names that begin a record
+	known   int                        // rows of all layouts
+	number  uint64                     // of the block, among those of this memory
+
+	records []countersRecord
+	total   int // rows
+
+	// Filled from records when the block is sent.
 	entity   proto.ColInt8
 	gpu      proto.ColUInt16
 	part     proto.ColUInt32
@@ -37,8 +36,17 @@ type countersBlock struct {
 	missing  proto.ColUInt8
 	reset_   proto.ColUInt8
 	observed *proto.ColDateTime64
-	numbers  []*numberColumn
-	job      []byte // scratch
+	since    numberColumn
+	texts    [textColumns]dictionary
+
+	numbers []*numberColumn // filled as records come
+}
+
+// countersRecord is a record of the block.
+type countersRecord struct {
+	layout   *countersLayout
+	offset   int64
+	observed int64 // Unix ms
 }
 
 // Entities, as the table numbers them.
@@ -58,7 +66,6 @@ const (
 	relative            // rates: to 10 significant bits, 0.1 %
 	absolute            // ratios of time: to 1/1024
 	single              // as a single-precision number
-	instant             // milliseconds
 )
 
 // countersColumns says where the numbers of a record go: the table's columns, each with the fields it is filled from, by
@@ -68,7 +75,6 @@ var countersColumns = []struct {
 	keep   precision
 	fields [entityNIC + 1]protowire.Number
 }{
-	{"since", instant, [5]protowire.Number{entityGPU: 18, entityNIC: 74}},
 	{"tx_bytes", mebibytes, [5]protowire.Number{entityGPU: 7, entityLink: 53, entityNIC: 13}},
 	{"rx_bytes", mebibytes, [5]protowire.Number{entityGPU: 8, entityLink: 54, entityNIC: 14}},
 	{"bytes_per_second", relative, [5]protowire.Number{entityGPU: 20, entityLink: 55}},
@@ -103,178 +109,158 @@ const (
 	fieldLinkGPU, fieldLink, fieldLinkState                  protowire.Number = 50, 51, 52
 	fieldNIC, fieldNICPort, fieldNICGID                      protowire.Number = 12, 70, 71
 	fieldNICLayer, fieldNICState, fieldNICReset              protowire.Number = 72, 73, 75
+	fieldGPUSince, fieldNICSince                             protowire.Number = 18, 74
 	fieldJobGPU, fieldJobMIG, fieldJobID, fieldJobNamespace  protowire.Number = 90, 91, 92, 93
 	fieldJobPod, fieldJobContainer, fieldJobPodUID, fieldEnd protowire.Number = 94, 95, 96, 97
 )
 
+// The columns of texts.
+const (
+	textCluster = iota
+	textNode
+	textSource
+	textDriver
+	recordTexts // the columns before are the same in all rows of a record
+)
+
+const (
+	textName = recordTexts + iota
+	textUUID
+	textModel
+	textJobs
+	textColumns
+)
+
+var textNames = [textColumns]string{"cluster", "node", "source", "driver_version", "name", "uuid", "model", "jobs"}
+
 func newCountersBlock() block {
-	b := &countersBlock{position: newPosition(), observed: millis(), trusted: map[string]bool{}}
-	for _, d := range b.dictionaries() {
-		d.data.init()
+	b := &countersBlock{observed: millis(), layouts: map[string]*countersLayout{}, number: 1,
+		since: numberColumn{times: millis()}}
+	for i := range b.texts {
+		b.texts[i].init()
 	}
 	for _, c := range countersColumns {
-		b.numbers = append(b.numbers, &numberColumn{keep: c.keep, times: millis()})
+		b.numbers = append(b.numbers, &numberColumn{keep: c.keep})
 	}
 	return b
 }
 
 func (b *countersBlock) append(offset int64, value []byte) error {
-	s := &b.scan
-	if !s.read(value) || !b.known(s) {
-		// Rare: the first record of a node, one in another encoding, or one that breaks a rule. The contract's own
-		// reader has the last word.
-		b.record.Reset()
-		if err := event.DecodeInto(&b.record, value); err != nil {
+	names := countersNames(value)
+	layout := b.layouts[string(names)]
+	observed, ok := layout.fits(value)
+	if !ok {
+		var err error
+		if layout, value, err = b.learn(names, value, layout != nil); err != nil {
 			return err
 		}
-		if !s.read(event.Raw(&b.record)) {
-			return fmt.Errorf("decode %s: %w: a GPU has an index that no node has", event.TopicCounters, event.ErrInvalid)
-		}
-		b.trust(s)
+		observed = b.scan.observed
 	}
-	before := b.rows()
-	for i, index := range s.lists[fieldGPUIndex] {
-		b.row(entityGPU, uint16(index), 0, nil, s.text(fieldGPUUUID, i), s.text(fieldGPUModel, i))
-		b.missing = append(b.missing, uint8(min(1, s.number(fieldGPUMissing, i))))
-		b.reset_ = append(b.reset_, uint8(min(1, s.number(fieldGPUReset, i))))
-		b.state = append(b.state, 0)
+	if len(layout.rows) == 0 {
+		return nil
 	}
-	for i, gpu := range s.lists[fieldMIGGPU] {
-		b.row(entityMIG, uint16(s.lists[fieldGPUIndex][gpu]), uint32(s.number(fieldMIGID, i)), nil, nil, s.text(fieldMIGProfile, i))
-		b.missing, b.reset_, b.state = append(b.missing, 0), append(b.reset_, 0), append(b.state, 0)
+	for _, n := range layout.numbers {
+		b.numbers[n.column].add(b.total+n.row, value[n.at:n.end])
 	}
-	for i, gpu := range s.lists[fieldLinkGPU] {
-		b.row(entityLink, uint16(s.lists[fieldGPUIndex][gpu]), uint32(s.number(fieldLink, i)), nil, nil, nil)
-		b.missing, b.reset_ = append(b.missing, 0), append(b.reset_, 0)
-		b.state = append(b.state, linkState(s.number(fieldLinkState, i)))
-	}
-	for i, name := range s.texts[fieldNIC] {
-		b.row(entityNIC, 0, uint32(s.number(fieldNICPort, i)), name, s.text(fieldNICGID, i), s.text(fieldNICLayer, i))
-		b.missing = append(b.missing, 0)
-		b.reset_ = append(b.reset_, uint8(min(1, s.number(fieldNICReset, i))))
-		b.state = append(b.state, linkState(s.number(fieldNICState, i)))
-	}
-	added := b.rows() - before
-	b.cluster.add(s.one[fieldCluster], added)
-	b.node.add(s.one[fieldNode], added)
-	b.source.add(s.one[fieldSource], added)
-	b.driver.add(s.one[fieldDriver], added)
-	for range added {
-		b.offset = append(b.offset, offset)
-		b.observed.AppendRaw(proto.DateTime64(s.observed))
-	}
-	b.appendJobs(s, before)
-	at := before
-	for entity := entityGPU; entity <= entityNIC; entity++ {
-		n := s.entities(entity)
-		if n == 0 {
-			continue
-		}
-		for i, c := range countersColumns {
-			if field := c.fields[entity]; field != 0 {
-				if c.keep == instant {
-					b.numbers[i].addTimes(at, s.lists[field])
-				} else {
-					b.numbers[i].add(at, s.packed[field])
-				}
-			}
-		}
-		at += n
-	}
+	b.records = append(b.records, countersRecord{layout, offset, observed})
+	b.total += len(layout.rows)
 	return nil
 }
 
-// linkState is a state as the table numbers it; one of a newer version is not known.
-func linkState(v uint64) int8 {
-	if v > uint64(event.LinkState_MISSING) {
-		return 0
-	}
-	return int8(v)
-}
+// maxKnown bounds the memory of layouts, in rows.
+const maxKnown = 1 << 18
 
-// The names that make the key of a record.
-var countersKey = []protowire.Number{fieldCluster, fieldNode, fieldSource}
-
-// known says whether the contract's reader has looked at the names of a record before.
-func (b *countersBlock) known(s *countersScan) bool {
-	for _, f := range countersKey {
-		if !b.trusted[string(s.one[f])] {
-			return false
+// learn reads a record as a whole: the first one of a node, one with another job, one in another encoding, or one that
+// breaks a rule. It gives the bytes too, as our encoder writes them. Where names are known, the contract's own reader has
+// looked at them before; else, and where scan does not take a record, that reader has the last word.
+func (b *countersBlock) learn(names, value []byte, known bool) (*countersLayout, []byte, error) {
+	s := &b.scan
+	taken := s.read(value)
+	if !taken || !known {
+		b.record.Reset()
+		if err := event.DecodeInto(&b.record, value); err != nil {
+			return nil, nil, err
 		}
 	}
-	return !bytes.ContainsRune(s.one[fieldCluster], '/') // which a node may have, and a cluster may not
-}
-
-// maxTrusted bounds the memory of known.
-const maxTrusted = 1 << 17
-
-func (b *countersBlock) trust(s *countersScan) {
-	if len(b.trusted) > maxTrusted {
-		clear(b.trusted)
-	}
-	for _, f := range countersKey {
-		b.trusted[string(s.one[f])] = true
-	}
-}
-
-// rows counts by a column that append fills row by row.
-func (b *countersBlock) rows() int { return len(b.entity) }
-
-func (b *countersBlock) row(entity int8, gpu uint16, part uint32, name, uuid, model []byte) {
-	b.entity = append(b.entity, entity)
-	b.gpu = append(b.gpu, gpu)
-	b.part = append(b.part, part)
-	b.name.add(name, 1)
-	b.uuid.add(uuid, 1)
-	b.model.add(model, 1)
-}
-
-// appendJobs writes who used each GPU: ids of batch jobs, or namespace/pod, with commas between.
-func (b *countersBlock) appendJobs(s *countersScan, before int) {
-	gpus := s.lists[fieldJobGPU]
-	if len(gpus) == 0 {
-		b.jobs.add(nil, b.rows()-before)
-		return
-	}
-	for i := range s.lists[fieldGPUIndex] {
-		b.job = b.job[:0]
-		for k, gpu := range gpus {
-			if int(gpu) != i {
-				continue
-			}
-			if len(b.job) > 0 {
-				b.job = append(b.job, ',')
-			}
-			if id := s.text(fieldJobID, k); len(id) > 0 {
-				b.job = append(b.job, id...)
-			} else {
-				b.job = append(append(append(b.job, s.text(fieldJobNamespace, k)...), '/'), s.text(fieldJobPod, k)...)
-			}
+	if !taken {
+		value = event.Raw(&b.record)
+		if !s.read(value) {
+			return nil, nil, fmt.Errorf("decode %s: %w: a GPU has an index that no node has", event.TopicCounters, event.ErrInvalid)
 		}
-		b.jobs.add(b.job, 1)
+		return newCountersShape(s, value), value, nil
 	}
-	b.jobs.add(nil, b.rows()-before-len(s.lists[fieldGPUIndex]))
+	layout := newCountersShape(s, value)
+	if names != nil {
+		if b.known += len(layout.rows); b.known > maxKnown {
+			clear(b.layouts)
+			b.known = len(layout.rows)
+		}
+		b.layouts[string(names)] = layout
+	}
+	return layout, value, nil
 }
 
-type namedDictionary struct {
-	name string
-	data *dictionary
+func (b *countersBlock) rows() int { return b.total }
+
+func (b *countersBlock) span() (first, last int64) {
+	return b.records[0].offset, b.records[len(b.records)-1].offset
 }
 
-func (b *countersBlock) dictionaries() []namedDictionary {
-	return []namedDictionary{
-		{"cluster", &b.cluster}, {"node", &b.node}, {"source", &b.source}, {"driver_version", &b.driver},
-		{"name", &b.name}, {"uuid", &b.uuid}, {"model", &b.model}, {"jobs", &b.jobs},
+// fill makes the columns that are the same in many records.
+func (b *countersBlock) fill() {
+	for _, r := range b.records {
+		if r.layout.number != b.number {
+			r.layout.look(&b.texts)
+			r.layout.number = b.number
+		}
+	}
+	n := b.total
+	offset, observed := resize(&b.offset, n), resize(&b.observed.Data, n)
+	entity, gpu, part := resize(&b.entity, n), resize(&b.gpu, n), resize(&b.part, n)
+	state, missing, reset := resize(&b.state, n), resize(&b.missing, n), resize(&b.reset_, n)
+	since, unknown := resize(&b.since.times.Data, n), resize(&b.since.nulls, n)
+	var keys [textColumns][]uint32
+	for i := range keys {
+		keys[i] = resize(&b.texts[i].rows, n)
+	}
+	b.since.known = n
+	at := 0
+	for _, r := range b.records {
+		one := r.layout.keys
+		for i := range r.layout.rows {
+			row := &r.layout.rows[i]
+			offset[at], observed[at] = r.offset, proto.DateTime64(r.observed)
+			entity[at], gpu[at], part[at] = row.entity, row.gpu, row.part
+			state[at], missing[at], reset[at] = row.state, row.missing, row.reset
+			since[at], unknown[at] = proto.DateTime64(row.since), 0
+			if row.since == 0 {
+				unknown[at] = 1
+				b.since.known--
+			}
+			for k := range one {
+				keys[k][at] = one[k]
+			}
+			for k, key := range row.keys {
+				keys[recordTexts+k][at] = key
+			}
+			at++
+		}
 	}
 }
 
-func (b *countersBlock) input(partition int32, loadedAt time.Time) proto.Input {
-	in := append(b.columns(partition, loadedAt),
-		proto.InputColumn{Name: "observed_at", Data: b.observed}, proto.InputColumn{Name: "entity", Data: &b.entity},
-		proto.InputColumn{Name: "gpu", Data: &b.gpu})
-	for _, d := range b.dictionaries() {
-		if !d.data.blank() {
-			in = append(in, proto.InputColumn{Name: d.name, Data: d.data.encode()})
+// resize makes a column so long, whatever it holds.
+func resize[S ~[]T, T any](s *S, n int) []T {
+	*s = slices.Grow((*s)[:0], n)[:n]
+	return *s
+}
+
+func (b *countersBlock) input() proto.Input {
+	b.fill()
+	in := append(b.columns(), proto.InputColumn{Name: "observed_at", Data: b.observed},
+		proto.InputColumn{Name: "entity", Data: &b.entity}, proto.InputColumn{Name: "gpu", Data: &b.gpu})
+	for i := range b.texts {
+		if d := &b.texts[i]; !d.blank() {
+			in = append(in, proto.InputColumn{Name: textNames[i], Data: d.encode()})
 		}
 	}
 	for _, c := range []struct {
@@ -289,8 +275,11 @@ func (b *countersBlock) input(partition int32, loadedAt time.Time) proto.Input {
 			in = append(in, proto.InputColumn{Name: c.name, Data: c.data})
 		}
 	}
+	if b.since.known > 0 {
+		in = append(in, proto.InputColumn{Name: "since", Data: nullable[time.Time](b.since.known == b.total, b.since.times, b.since.nulls)})
+	}
 	for i, c := range b.numbers {
-		if data := c.data(b.rows()); data != nil {
+		if data := c.data(b.total); data != nil {
 			in = append(in, proto.InputColumn{Name: countersColumns[i].name, Data: data})
 		}
 	}
@@ -307,12 +296,15 @@ func some[T int8 | uint8 | uint32](values []T) bool {
 }
 
 func (b *countersBlock) reset() {
-	b.position.reset(proto.Input{
-		{Data: &b.entity}, {Data: &b.gpu}, {Data: &b.part}, {Data: &b.state}, {Data: &b.missing}, {Data: &b.reset_}, {Data: b.observed},
-	})
-	for _, d := range b.dictionaries() {
-		d.data.clear()
+	// A dictionary serves the next block too, unless most of it would be sent in vain.
+	if slices.ContainsFunc(b.texts[:], func(d dictionary) bool { return d.values.Rows() > b.total/2 }) {
+		b.number++
+		for i := range b.texts {
+			b.texts[i].clear()
+		}
 	}
+	clear(b.records) // layouts that are no longer known may go
+	b.records, b.total = b.records[:0], 0
 	for _, c := range b.numbers {
 		c.clear()
 	}
@@ -324,39 +316,19 @@ type dictionary struct {
 	values proto.ColStr
 	keys   map[string]uint32
 	rows   []uint32 // key of each row
-	// next guesses a row's key from that of the row before: records come round in the same order, and to compare one
-	// value is a fraction of a look-up. It has an entry for each key, and a last one for the first row of a block.
-	next []uint32
-	last uint32
 }
 
-func (d *dictionary) init() {
-	d.Index, d.keys = &d.values, map[string]uint32{}
-	d.clear()
-}
+func (d *dictionary) init() { d.Index, d.keys = &d.values, map[string]uint32{} }
 
-func (d *dictionary) add(value []byte, times int) {
-	if times == 0 {
-		return
+// key finds or makes the key of a value.
+func (d *dictionary) key(value string) uint32 {
+	key, ok := d.keys[value]
+	if !ok {
+		key = uint32(d.values.Rows())
+		d.keys[value] = key
+		d.values.Append(value)
 	}
-	key := d.next[d.last]
-	if int(key) >= d.values.Rows() || string(d.values.RowBytes(int(key))) != string(value) {
-		var ok bool
-		if key, ok = d.keys[string(value)]; !ok {
-			key = uint32(d.values.Rows())
-			d.keys[string(value)] = key
-			d.values.AppendBytes(value)
-			d.next = append(d.next, key)
-		}
-		d.next[d.last] = key
-	}
-	d.last = key
-	for range times {
-		d.rows = append(d.rows, key)
-	}
-	if times > 1 {
-		d.next[key] = key
-	}
+	return key
 }
 
 // encode prepares the keys in the narrowest type that holds them all.
@@ -382,13 +354,13 @@ func narrowed[S ~[]T, T uint8 | uint16 | uint32](out S, keys []uint32) S {
 
 // blank says that every row has the empty text, which is the column's default.
 func (d *dictionary) blank() bool {
-	return d.values.Rows() == 1 && len(d.values.RowBytes(0)) == 0
+	empty, ok := d.keys[""]
+	return ok && !slices.ContainsFunc(d.rows, func(key uint32) bool { return key != empty })
 }
 
 func (d *dictionary) clear() {
 	d.values.Reset()
 	clear(d.keys)
-	d.rows, d.next, d.last = d.rows[:0], append(d.next[:0], 0), 0
 }
 
 // numberColumn is a column of numbers of which some may be absent.
@@ -398,25 +370,24 @@ type numberColumn struct {
 	nulls  proto.ColUInt8
 	ints   proto.ColUInt64
 	floats proto.ColFloat32
-	times  *proto.ColDateTime64
+	times  *proto.ColDateTime64 // of since, the only one
 }
 
 // pad makes the rows before one absent, as far as they were not told of.
 func (c *numberColumn) pad(rows int) {
-	for len(c.nulls) < rows {
-		c.null()
+	n := rows - len(c.nulls)
+	if n <= 0 {
+		return
 	}
-}
-
-func (c *numberColumn) null() {
-	c.nulls = append(c.nulls, 1)
+	nulls := extend(&c.nulls, n)
+	for i := range nulls {
+		nulls[i] = 1
+	}
 	switch c.keep {
 	case exact, mebibytes:
-		c.ints = append(c.ints, 0)
-	case instant:
-		c.times.Data = append(c.times.Data, 0)
+		clear(extend(&c.ints, n))
 	default:
-		c.floats = append(c.floats, 0)
+		clear(extend(&c.floats, n))
 	}
 }
 
@@ -426,41 +397,33 @@ const maxCount = 1 << 63
 // add takes the doubles of a packed field for the rows from one on.
 func (c *numberColumn) add(at int, packed []byte) {
 	n := len(packed) / 8
-	if n == 0 {
-		return
-	}
 	c.pad(at)
 	nulls := extend(&c.nulls, n)
-	known := n
 	clear(nulls)
-	absent := func(i int, v float64) bool {
-		if v < maxCount { // not NaN either
-			return false
-		}
-		nulls[i] = 1
-		known--
-		return true
-	}
-	value := func(i int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(packed[8*i:])) }
+	c.known += n
 	switch c.keep {
 	case exact, mebibytes:
 		mask := ^uint64(0)
 		if c.keep == mebibytes {
 			mask <<= 20
 		}
-		for i, out := 0, extend(&c.ints, n); i < n; i++ {
-			if v := value(i); !absent(i, v) {
-				out[i] = uint64(v) & mask
+		out := extend(&c.ints, n)
+		for i := range out {
+			if v := double(packed, i); v < maxCount {
+				out[i] = uint64(int64(v)) & mask
 			} else {
 				out[i] = 0
+				c.absent(nulls, i)
 			}
 		}
 	default:
-		for i, out := 0, extend(&c.floats, n); i < n; i++ {
-			v := value(i)
+		out := extend(&c.floats, n)
+		for i := range out {
+			v := double(packed, i)
 			switch {
-			case absent(i, v):
+			case !(v < maxCount):
 				out[i] = 0
+				c.absent(nulls, i)
 			case c.keep == relative:
 				out[i] = significant(float32(v))
 			case c.keep == absolute:
@@ -470,7 +433,16 @@ func (c *numberColumn) add(at int, packed []byte) {
 			}
 		}
 	}
-	c.known += known
+}
+
+func (c *numberColumn) absent(nulls []uint8, i int) {
+	nulls[i] = 1
+	c.known--
+}
+
+// double is the i-th of a packed field.
+func double(packed []byte, i int) float64 {
+	return math.Float64frombits(binary.LittleEndian.Uint64(packed[8*i : 8*i+8]))
 }
 
 // extend makes room for more entries at the end and gives it.
@@ -487,23 +459,6 @@ func significant(v float32) float32 {
 	return math.Float32frombits((bits + 1<<(dropped-1)) &^ (1<<dropped - 1))
 }
 
-// addTimes takes milliseconds; what is no time is not known.
-func (c *numberColumn) addTimes(at int, ms []uint64) {
-	if len(ms) == 0 {
-		return
-	}
-	c.pad(at)
-	for _, v := range ms {
-		if v < minObserved || v > maxObserved {
-			c.null()
-			continue
-		}
-		c.known++
-		c.nulls = append(c.nulls, 0)
-		c.times.AppendRaw(proto.DateTime64(v))
-	}
-}
-
 // data is what is sent: nothing when no row knows the number, and no null marks when all do.
 func (c *numberColumn) data(rows int) proto.ColInput {
 	if c.known == 0 {
@@ -513,8 +468,6 @@ func (c *numberColumn) data(rows int) proto.ColInput {
 	switch whole := c.known == rows; {
 	case c.keep == exact || c.keep == mebibytes:
 		return nullable[uint64](whole, &c.ints, c.nulls)
-	case c.keep == instant:
-		return nullable[time.Time](whole, c.times, c.nulls)
 	default:
 		return nullable[float32](whole, &c.floats, c.nulls)
 	}
@@ -532,5 +485,4 @@ func (c *numberColumn) clear() {
 	c.nulls.Reset()
 	c.ints.Reset()
 	c.floats.Reset()
-	c.times.Reset()
 }

@@ -21,6 +21,13 @@ type countersScan struct {
 	texts    [fieldEnd][][]byte
 	lists    [fieldEnd][]uint64
 	seen     []protowire.Number
+	spans    []countersSpan // where the doubles and the time lie, in order
+}
+
+// countersSpan is where a field lies in a record.
+type countersSpan struct {
+	field   protowire.Number
+	at, end int
 }
 
 // shape is how a field is encoded.
@@ -106,12 +113,30 @@ func (s *countersScan) number(field protowire.Number, i int) uint64 {
 	return 0
 }
 
+// jobs says who used each GPU: ids of batch jobs, or namespace/pod, with commas between.
+func (s *countersScan) jobs() [][]byte {
+	out := make([][]byte, len(s.lists[fieldGPUIndex]))
+	for k, gpu := range s.lists[fieldJobGPU] {
+		job := &out[gpu]
+		if len(*job) > 0 {
+			*job = append(*job, ',')
+		}
+		if id := s.text(fieldJobID, k); len(id) > 0 {
+			*job = append(*job, id...)
+		} else {
+			*job = append(append(append(*job, s.text(fieldJobNamespace, k)...), '/'), s.text(fieldJobPod, k)...)
+		}
+	}
+	return out
+}
+
 // read takes a record apart; false says that it is not taken.
 func (s *countersScan) read(b []byte) bool {
 	for _, f := range s.seen {
 		s.one[f], s.packed[f], s.texts[f], s.lists[f] = nil, nil, s.texts[f][:0], s.lists[f][:0]
 	}
-	s.seen, s.observed = s.seen[:0], 0
+	s.seen, s.spans, s.observed = s.seen[:0], s.spans[:0], 0
+	size := len(b)
 	for len(b) > 0 {
 		field, wire, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -133,12 +158,16 @@ func (s *countersScan) read(b []byte) bool {
 				return false
 			}
 			s.observed = int64(v) // the only one
+			s.spans = append(s.spans, countersSpan{field, size - len(b), size - len(b) + n})
 		case wire != protowire.BytesType:
 			return false
 		default:
 			v, m := protowire.ConsumeBytes(b)
 			if n = m; n < 0 || !s.take(field, how, v) {
 				return false
+			}
+			if how == shapeDoubles {
+				s.spans = append(s.spans, countersSpan{field, size - len(b) + n - len(v), size - len(b) + n})
 			}
 		}
 		b = b[n:]
@@ -216,12 +245,8 @@ func (s *countersScan) valid() bool {
 			if have := len(s.packed[f])/8 + len(s.texts[f]) + len(s.lists[f]); have != 0 && have != n {
 				return false
 			}
-			for v := s.packed[f]; len(v) >= 8; v = v[8:] {
-				// Below zero, but not NaN, or infinite.
-				bits := binary.LittleEndian.Uint64(v)
-				if bits == infinity || bits>>63 == 1 && bits != negativeZero && bits<<1 <= infinity<<1 {
-					return false
-				}
+			if !validNumbers(s.packed[f]) {
+				return false
 			}
 		}
 	}
@@ -232,3 +257,13 @@ const (
 	infinity     = 0x7FF0000000000000
 	negativeZero = 1 << 63
 )
+
+// validNumbers says that no double is below zero or infinite; NaN is one that is absent.
+func validNumbers(packed []byte) bool {
+	for ; len(packed) >= 8; packed = packed[8:] {
+		if bits := binary.LittleEndian.Uint64(packed); bits >= infinity && bits != negativeZero && bits<<1 <= infinity<<1 {
+			return false
+		}
+	}
+	return true
+}

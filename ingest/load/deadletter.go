@@ -27,7 +27,7 @@ type deadLetterBlock struct {
 }
 
 func newDeadLetterBlock() block {
-	return &deadLetterBlock{position: newPosition(), topic: newLowText(), stage: newLowText(), observed: millis()}
+	return &deadLetterBlock{topic: newLowText(), stage: newLowText(), observed: millis()}
 }
 
 func (b *deadLetterBlock) append(offset int64, value []byte) error {
@@ -56,8 +56,8 @@ func (b *deadLetterBlock) own() proto.Input {
 	}
 }
 
-func (b *deadLetterBlock) input(partition int32, loadedAt time.Time) proto.Input {
-	return append(b.columns(partition, loadedAt), b.own()...)
+func (b *deadLetterBlock) input() proto.Input {
+	return append(b.columns(), b.own()...)
 }
 
 func (b *deadLetterBlock) reset() { b.position.reset(b.own()) }

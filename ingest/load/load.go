@@ -40,6 +40,7 @@ type Deps struct {
 	ClickHouse chconn.Options
 	// DeadLetter stores a record in the dead-letter topic and returns when it is there.
 	DeadLetter func(context.Context, ...event.Record) error
+	Stored     func() // called after each insert, and must not block; may be nil
 	Log        *slog.Logger
 	Registry   prometheus.Registerer // may be nil
 	Tracer     trace.Tracer          // may be nil
@@ -179,7 +180,7 @@ func (w *worker) load(ctx context.Context) (stored bool, err error) {
 	records.StartAt(next)
 	w.lag(records.End - next)
 	for {
-		m, ok, err := records.Next(w.patience())
+		m, ok, err := records.Next(w.patience(records.Behind()))
 		if err != nil {
 			return stored, err
 		}
@@ -195,11 +196,13 @@ func (w *worker) load(ctx context.Context) (stored bool, err error) {
 				continue
 			}
 		}
-		if w.batch.any && (ok || !records.Buffered() && w.patience() <= 0) {
+		if w.batch.any && (ok || !records.Buffered() && w.patience(false) <= 0) {
 			if err := w.flush(ctx); err != nil {
 				return stored, err
 			}
-			stored = true
+			if stored = true; w.deps.Stored != nil {
+				w.deps.Stored()
+			}
 		}
 		if !w.batch.any {
 			w.lag(records.End - next)
@@ -211,9 +214,10 @@ func (w *worker) load(ctx context.Context) (stored bool, err error) {
 const idleWait = time.Second
 
 // patience is how long to wait for more records. What is read while nothing was inserted lately goes at once; what
-// comes thick and fast is gathered for the linger, since every insert makes a part that ClickHouse has to merge.
-func (w *worker) patience() time.Duration {
-	if !w.batch.any {
+// comes thick and fast is gathered for the linger, since every insert makes a part that ClickHouse has to merge. What
+// the broker has already is never long to wait for, so it goes along up to the size of an insert.
+func (w *worker) patience(more bool) time.Duration {
+	if !w.batch.any || more {
 		return idleWait
 	}
 	return time.Until(w.inserted.Add(w.cfg.Linger))

@@ -27,7 +27,7 @@ type membershipBlock struct {
 
 func newMembershipBlock() block {
 	return &membershipBlock{
-		position: newPosition(), cluster: newLowText(), node: newLowText(), source: newLowText(), topology: newLowText(),
+		cluster: newLowText(), node: newLowText(), source: newLowText(), topology: newLowText(),
 		levels: newLowTexts(), values: newLowTexts(), clusterUUIDs: newLowTexts(), states: newLowTexts(),
 		statuses: newLowTexts(), gpuIndex: newUint16s(), uuids: new(proto.ColStr).Array(), cliques: newNullUint32s(),
 		healthMasks: newNullUint32s(), validFrom: newNullTime(), observed: millis(),
@@ -88,8 +88,8 @@ func (b *membershipBlock) own() proto.Input {
 	}
 }
 
-func (b *membershipBlock) input(partition int32, loadedAt time.Time) proto.Input {
-	return append(b.columns(partition, loadedAt), b.own()...)
+func (b *membershipBlock) input() proto.Input {
+	return append(b.columns(), b.own()...)
 }
 
 func (b *membershipBlock) reset() { b.position.reset(b.own()) }

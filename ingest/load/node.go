@@ -23,7 +23,7 @@ type nodeBlock struct {
 
 func newNodeBlock() block {
 	return &nodeBlock{
-		position: newPosition(), cluster: newLowText(), node: newLowText(), source: newLowText(), state: newLowText(),
+		cluster: newLowText(), node: newLowText(), source: newLowText(), state: newLowText(),
 		reason: newLowText(), reserved: newLowText(), present: newNullUint16(), healthy: newNullUint16(),
 		allocatable: newNullUint16(), schedulable: newNullBool(), validFrom: newNullTime(), observed: millis(),
 	}
@@ -64,8 +64,8 @@ func (b *nodeBlock) own() proto.Input {
 	}
 }
 
-func (b *nodeBlock) input(partition int32, loadedAt time.Time) proto.Input {
-	return append(b.columns(partition, loadedAt), b.own()...)
+func (b *nodeBlock) input() proto.Input {
+	return append(b.columns(), b.own()...)
 }
 
 func (b *nodeBlock) reset() { b.position.reset(b.own()) }

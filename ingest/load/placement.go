@@ -48,7 +48,7 @@ func words[K ~int32](names map[int32]string) map[K]string {
 
 func newPlacementBlock() block {
 	return &placementBlock{
-		position: newPosition(), state: newLowText(), intentMode: newLowText(), cluster: newLowText(), scheduler: newLowText(), source: newLowText(), user: newLowText(),
+		state: newLowText(), intentMode: newLowText(), cluster: newLowText(), scheduler: newLowText(), source: newLowText(), user: newLowText(),
 		account: newLowText(), queue: newLowText(), qos: newLowText(), reservation: newLowText(), class: newLowText(),
 		stateRaw: newLowText(), intentLevel: newLowText(), reason: newLowText(), restart: newNullUint32(),
 		arrayTask: newNullUint32(), reqGPUs: newNullUint32(), reqNodes: newNullUint32(), gpus: newNullUint32(),
@@ -182,8 +182,8 @@ func (b *placementBlock) trace(traceparent string) {
 	b.traces[b.rows()-1] = traceparent
 }
 
-func (b *placementBlock) input(partition int32, loadedAt time.Time) proto.Input {
-	columns := append(b.columns(partition, loadedAt), b.own()...)
+func (b *placementBlock) input() proto.Input {
+	columns := append(b.columns(), b.own()...)
 	if len(b.traces) > 0 {
 		b.traceparent.Reset()
 		for row := range b.rows() {

@@ -21,7 +21,7 @@ type sourceBlock struct {
 
 func newSourceBlock() block {
 	return &sourceBlock{
-		position: newPosition(), cluster: newLowText(), source: newLowText(), good: newNullTime(), interval: newNullUint32(),
+		cluster: newLowText(), source: newLowText(), good: newNullTime(), interval: newNullUint32(),
 		observed: millis(),
 	}
 }
@@ -49,8 +49,8 @@ func (b *sourceBlock) own() proto.Input {
 	}
 }
 
-func (b *sourceBlock) input(partition int32, loadedAt time.Time) proto.Input {
-	return append(b.columns(partition, loadedAt), b.own()...)
+func (b *sourceBlock) input() proto.Input {
+	return append(b.columns(), b.own()...)
 }
 
 func (b *sourceBlock) reset() { b.position.reset(b.own()) }

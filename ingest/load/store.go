@@ -109,11 +109,11 @@ var errBusy = errors.New("another insert of this partition is running")
 func (s *store) insert(ctx context.Context, to stream, b block, loadedAt time.Time) (stored int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout+time.Second)
 	defer cancel()
-	rows := b.input(to.partition, loadedAt)
+	rows := b.input()
 	first, last := b.span()
 	err = s.do(ctx, to, ch.Query{
 		QueryID:  "spillway-load/" + s.options.Database + "." + to.table.name + "/" + fmt.Sprint(to.partition),
-		Body:     insertQuery(to.table, rows, to.partition, first, last),
+		Body:     insertQuery(to.table, rows, to.partition, loadedAt, first, last),
 		Input:    rows,
 		Settings: s.settings,
 		OnProgress: func(_ context.Context, p proto.Progress) error {
@@ -132,8 +132,9 @@ func (s *store) insert(ctx context.Context, to stream, b block, loadedAt time.Ti
 
 // insertQuery inserts what is sent except the offsets of this partition that are stored. Offsets of a partition are
 // stored in order, so the highest one between the first and the last of the block says it all; the bounds keep the
-// question small, whatever the size of the table.
-func insertQuery(t table, rows proto.Input, partition int32, first, last int64) string {
+// question small, whatever the size of the table. The partition and the load time are the same for the whole block: that
+// makes it one part of the table, stored or not.
+func insertQuery(t table, rows proto.Input, partition int32, loadedAt time.Time, first, last int64) string {
 	var names, declared strings.Builder
 	for i, c := range rows {
 		if i > 0 {
@@ -144,10 +145,11 @@ func insertQuery(t table, rows proto.Input, partition int32, first, last int64) 
 		declared.WriteString("`" + c.Name + "` " + string(c.Data.Type()))
 	}
 	structure := strings.ReplaceAll(declared.String(), "'", `\'`)
-	return fmt.Sprintf(`INSERT INTO %[1]s (%[2]s) SELECT %[2]s FROM input('%[3]s')
+	return fmt.Sprintf(`INSERT INTO %[1]s (kafka_partition, loaded_at, %[2]s)
+SELECT toInt32(%[4]d), fromUnixTimestamp64Milli(toInt64(%[8]d), 'UTC'), %[2]s FROM input('%[3]s')
 WHERE kafka_offset > (SELECT if(count() = 0, -1, max(kafka_offset)) FROM %[1]s
     WHERE kafka_partition = %[4]d AND kafka_offset BETWEEN %[5]d AND %[6]d)%[7]s
-FORMAT Native`, t.name, names.String(), structure, partition, first, last, t.guard)
+FORMAT Native`, t.name, names.String(), structure, partition, first, last, t.guard, loadedAt.UnixMilli())
 }
 
 // next is the offset a stream goes on at: one after the highest stored, or -1 when nothing is. An insert of an earlier

@@ -179,10 +179,11 @@ func TestRefusalsOfTheServerAreReported(t *testing.T) {
 
 func TestInsertQuery(t *testing.T) {
 	b := nodes(t, 7, 9)
-	got := insertQuery(tableOf(event.TopicNode), b.input(2, time.Now()), 2, 7, 8)
+	got := insertQuery(tableOf(event.TopicNode), b.input(), 2, time.UnixMilli(1234), 7, 8)
 	for _, want := range []string{
-		"INSERT INTO node_events (`kafka_partition`, `kafka_offset`, `loaded_at`, `cluster`,",
-		`FROM input('` + "`kafka_partition` Int32, `kafka_offset` Int64, `loaded_at` DateTime64(3, \\'UTC\\')",
+		"INSERT INTO node_events (kafka_partition, loaded_at, `kafka_offset`, `cluster`,",
+		"SELECT toInt32(2), fromUnixTimestamp64Milli(toInt64(1234), 'UTC'), `kafka_offset`, `cluster`,",
+		`FROM input('` + "`kafka_offset` Int64, `cluster` LowCardinality(String)",
 		"kafka_partition = 2 AND kafka_offset BETWEEN 7 AND 8",
 	} {
 		if !strings.Contains(got, want) {
