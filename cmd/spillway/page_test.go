@@ -242,6 +242,15 @@ func TestPage(t *testing.T) {
 			b.shows(".verdict .next", strings.TrimSpace(strings.TrimPrefix(*why.Advice, command)))
 		}
 		b.shows(".rack-row", rack.Name())
+		compared, err := f.reader.Compare(context.Background(), spill.Cluster, spill.JobID, int32(spill.Attempt))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.shows("main", "Against earlier runs")
+		b.shows("main", compared.Lines[0])
+		for _, e := range compared.Earlier {
+			b.shows("main", e.JobID)
+		}
 		if v := a.Verdict; v.Traffic == nil {
 			b.shows("main", "No traffic is known")
 		} else {
@@ -264,6 +273,29 @@ func TestPage(t *testing.T) {
 		b.do(chromedp.KeyEvent(kb.Enter), drawn)
 		b.at("/domains/")
 		b.shows("h1", "rack03")
+	})
+	t.Run("the questions of who plans and who looks back are answered in one step", func(t *testing.T) {
+		b := b.in(t)
+		b.open("/slots")
+		b.shows("main", "with all trays in service")
+		b.do(chromedp.SetValue(chromedp.CSS(`form.controls input[max="1000"]`), "3"), chromedp.Click(chromedp.CSS(`.panel form.controls button`)))
+		b.shows("main", "Set aside: ")
+		b.shows("main", "For everybody then")
+		b.at("/slots?reserve=3")
+		b.open("/report")
+		b.shows("main", "What jobs asked for, and got, by queue")
+		b.shows("main", "spillway simulate --from-history --since 168h")
+		b.open("/advice")
+		b.shows("main", "Did advice help?")
+		b.shows("main", "No advice was given in the last week")
+		b.open("/topology")
+		b.shows("main", "Scheduler's view and ours")
+		b.open(rackPage + "&since=2026-01-01T00:00:00Z")
+		b.shows("main", "Who was here")
+		b.shows("main", "By account, 2026-01-01 00:00:00Z")
+		b.shows("main", spill.JobID)
+		b.open("/exceptions?kind=overbooked")
+		b.shows("main", "None of this kind")
 	})
 	t.Run("clicking the map picks a rack", func(t *testing.T) {
 		b := b.in(t)
@@ -360,7 +392,7 @@ func TestPage(t *testing.T) {
 		views := []struct{ name, path string }{
 			{"racks", "/racks"}, {"racks-job", "/racks?job=" + spill.JobID}, {"racks-tenant", "/racks?by=tenant&lines=off"}, {"racks-table", "/racks?as=table"},
 			{"rack", rackPage}, {"spills", "/spills"}, {"spills-empty", "/spills?user=nobody"}, {"job", jobPage},
-			{"job-unknown", "/jobs/404404"}, {"slots", "/slots"}, {"advice", "/advice?gpus=64"}, {"topology", "/topology"}, {"report-view", "/report?since=1d"}, {"status", "/status"},
+			{"job-unknown", "/jobs/404404"}, {"slots", "/slots?reserve=2&buy=1"}, {"exceptions", "/exceptions"}, {"rack-past", rackPage + "&since=2020-01-01T00:00:00Z"}, {"advice", "/advice?gpus=64"}, {"topology", "/topology"}, {"report-view", "/report?since=1d"}, {"status", "/status"},
 		}
 		for _, theme := range []string{"light", "dark"} {
 			for _, width := range []int64{1280, 390} {
@@ -450,6 +482,8 @@ func TestPageTellsStatesApart(t *testing.T) {
 		check(b, "none-topology", "/topology", "No node is known yet", "No collector has reported")
 		check(b, "none-report", "/report", "Nothing stands out", "No account held anything")
 		check(b, "none-status", "/status", "Nothing heard", "Nothing loaded yet")
+		check(b, "none-exceptions", "/exceptions", "Everything fits together", "not an all-clear")
+		check(b, "none-advice", "/advice", "No ledger is kept here")
 	})
 	t.Run("two clusters, a failing source, nodes without a domain", func(t *testing.T) {
 		b := b.in(t)
@@ -459,6 +493,13 @@ func TestPageTellsStatesApart(t *testing.T) {
 		check(b, "gaps-status", "/status", "failing", "refused today")
 		check(b, "gaps-job", "/jobs/7?cluster=beta", "Cannot say", "The domain of 1 node is not known", "Nothing to say", "neither a spill nor")
 		check(b, "gaps-waiting", "/jobs/9", "Not started")
+		check(b, "gaps-exceptions", "/exceptions", "1 wants somebody to look", "On a node that is down", "Not responding")
+		check(b, "gaps-views", "/topology?cluster=alpha", "Another domain", "slurm_topology: rack02", "Unknown to the topology")
+		check(b, "gaps-compare", "/jobs/7?cluster=alpha", "Placed better than last time", "job 7 of 2026-11-29 10:00:00Z")
+		check(b, "gaps-rack", "/domains/rack01?cluster=alpha&since=2026-11-29T09:00:00Z&until=2026-11-29T12:00:00Z", "By account", "118.7", "probe job")
+		check(b, "gaps-report", "/report", "Placements by queue and wish", "segment")
+		b.open("/domains/rack01?cluster=alpha&since=2026-11-29T09:00:00Z&until=2026-11-29T08:00:00Z")
+		b.shows("main", "since is not before until")
 		b.open("/jobs/7")
 		b.shows("main", "alpha and beta")
 		b.do(chromedp.SendKeys(chromedp.CSS(`main form input`), "alpha"), chromedp.Click(chromedp.CSS(`main form button`)))

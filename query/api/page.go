@@ -18,7 +18,7 @@ var webFiles embed.FS
 
 // pageRoutes are the addresses that show the page; its script reads which view is meant. A trailing slash stands for
 // every name below.
-var pageRoutes = []string{"/{$}", "/racks", "/domains/", "/spills", "/jobs/", "/slots", "/advice", "/topology", "/report", "/status"}
+var pageRoutes = []string{"/{$}", "/racks", "/domains/", "/spills", "/exceptions", "/jobs/", "/slots", "/advice", "/topology", "/report", "/status"}
 
 // pagePolicy lets the page run its own files and ask its own host, and nothing else. Images may be drawn by it: pattern
 // swatches are data.

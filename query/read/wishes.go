@@ -10,7 +10,7 @@ import (
 type Wishes struct {
 	Since     time.Time `json:"since"`
 	Until     time.Time `json:"until"`
-	Wishes    []Wish    `json:"wishes"`
+	Wishes    []Wish    `json:"outcomes"`
 	Freshness Freshness `json:"freshness"`
 }
 

@@ -3,6 +3,8 @@ import { box, copyable, h, put, table } from "./dom.js";
 import { Refusal, get, post } from "./api.js";
 import { figure, plural, span, unknown } from "./words.js";
 
+const part = (n, of) => (of === 0 ? "-" : `${figure(n)} (${Math.round((100 * n) / of)} %)`);
+
 // slowdown is [low, high] against the best shape.
 function slowdown(range) {
   if (!range) return unknown();
@@ -15,6 +17,7 @@ export function open(root, route, shell) {
   const q = route.query;
   let names = new Map(); // what people call each domain
   const out = h("div", { role: "region", "aria-label": "Advice", "aria-live": "polite" });
+  const graded = h("section", { class: "panel" }, h("h2", null, "Did advice help?"), box("loading", "Reading the ledger…"));
   const field = (label, name, attrs, hint) => h("label", { class: "field" }, h("span", null, label), h("input", { name, autocomplete: "off", value: q.get(name) ?? "", ...attrs }), hint ? h("small", null, hint) : null);
   const whole = { type: "number", min: "0", step: "1", inputmode: "numeric" };
   const form = h("form", { class: "panel form", onsubmit: ask },
@@ -30,7 +33,7 @@ export function open(root, route, shell) {
     h("label", { class: "check" }, h("input", { type: "checkbox", name: "exclusive_domain" }), " Nobody else in its domains"),
     h("label", { class: "check" }, h("input", { type: "checkbox", name: "preempt" }), " Say who would have to make room"),
     h("button", { type: "submit", class: "primary" }, "Ask"));
-  put(root, h("h1", null, "Advice"), h("p", { class: "summary" }, "Where a job would go best now, what it would cost elsewhere, and what to submit. Advice is no reservation."), h("div", { class: "split" }, form, h("div", { class: "grow" }, out)));
+  put(root, h("h1", null, "Advice"), h("p", { class: "summary" }, "Where a job would go best now, what it would cost elsewhere, and what to submit. Advice is no reservation."), h("div", { class: "split" }, form, h("div", { class: "grow" }, out, graded)));
 
   async function ask(event) {
     event?.preventDefault();
@@ -103,10 +106,28 @@ export function open(root, route, shell) {
       h("p", { class: "muted" }, `Good for ${a.expires_in_s ?? "?"} s. Two askers may be told the same place.`));
   }
 
+  // grades says what became of the answers of the last week.
+  async function grades() {
+    const heading = h("h2", null, "Did advice help?");
+    try {
+      const g = await get("/v1/advice/grade", { since: new Date(Date.now() - 7 * 86400e3).toISOString() });
+      if (g.grades.length === 0) return put(graded, heading, box("empty", "No advice was given in the last week.", "Nobody asked POST /v1/advice."));
+      return put(graded, heading, table("Answers of the last week and what became of them", [
+        { head: "Cluster", cell: (x) => x.cluster }, { head: "With advice", number: true, cell: (x) => figure(x.answered) }, { head: "Refused", number: true, cell: (x) => figure(x.refused) },
+        { head: "Its job started", number: true, cell: (x) => figure(x.started) }, { head: "Placed as advised", number: true, cell: (x) => part(x.followed, x.started) },
+        { head: "As advised, spilled", number: true, cell: (x) => part(x.followed_spilled, x.followed) }, { head: "Otherwise, spilled", number: true, cell: (x) => part(x.spilled - x.followed_spilled, x.started - x.followed) },
+        { head: "On time", number: true, cell: (x) => part(x.on_time, x.started) }, { head: "Slowdown as predicted", number: true, cell: (x) => (x.measured === 0 ? h("span", { class: "unknown" }, "none measured") : part(x.inside, x.measured)) },
+      ], g.grades), h("p", { class: "muted" }, "Compare the two columns of spills: the first followed advice, the second did not."));
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      return put(graded, heading, box("unknown", "No ledger is kept here.", `${error.message}.`));
+    }
+  }
+
   return {
     every: 0,
     async refresh() {
-      const domains = await get("/v1/domains");
+      const [domains] = await Promise.all([get("/v1/domains"), grades()]);
       names = new Map(domains.domains.map((d) => [d.domain, d.label ?? d.domain]));
       if (q.get("gpus")) await ask();
       else put(out, box("empty", "Nothing asked yet.", "Give the size of a job and ask."));

@@ -7,6 +7,7 @@ import { plural, span } from "./words.js";
 const views = [
   [/^\/racks$/, () => import("./racks.js")],
   [/^\/spills$/, () => import("./spills.js")],
+  [/^\/exceptions$/, () => import("./exceptions.js")],
   [/^\/jobs\/([^/]+)$/, () => import("./job.js")],
   [/^\/domains\/([^/]+)$/, () => import("./domain.js")],
   [/^\/slots$/, () => import("./slots.js")],
@@ -103,7 +104,7 @@ async function show() {
   const match = views.map(([pattern, load]) => [path.match(pattern), load]).find(([m]) => m);
   for (const link of document.querySelectorAll("nav a")) {
     const here = link.pathname === path ||
-      (path.startsWith("/domains/") && link.pathname === "/racks") || ((path.startsWith("/jobs/") || path === "/report") && link.pathname === "/spills");
+      (path.startsWith("/domains/") && link.pathname === "/racks") || (path.startsWith("/jobs/") && link.pathname === "/spills");
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -199,7 +200,7 @@ setTheme(themes.includes(kept("spillway-theme", "auto")) ? kept("spillway-theme"
 const keysDialog = document.getElementById("keys");
 document.getElementById("keys-open").addEventListener("click", () => keysDialog.showModal());
 
-const jumps = { r: "/racks", s: "/spills", l: "/slots", a: "/advice", t: "/topology", p: "/status" };
+const jumps = { r: "/racks", s: "/spills", e: "/exceptions", l: "/slots", a: "/advice", w: "/report", t: "/topology", p: "/status" };
 let jumping = 0; // when g was pressed
 
 document.addEventListener("keydown", (event) => {

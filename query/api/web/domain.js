@@ -1,6 +1,7 @@
 // Domain: one rack's nodes and jobs, now or at a moment: who is in it, and what breaks when it goes to maintenance.
 import { box, h, put, table } from "./dom.js";
 import { get } from "./api.js";
+import { occupancy } from "./occupancy.js";
 import { badge, clock, figure, jobHref, plural, when } from "./words.js";
 
 export function open(root, route, shell) {
@@ -11,15 +12,20 @@ export function open(root, route, shell) {
   put(root, h("h1", null, id), box("loading", "Reading the rack…"));
   const input = h("input", { type: "datetime-local", step: "1", value: at.slice(0, 19), onchange: () => {
     at = input.value ? `${input.value.length === 16 ? `${input.value}:00` : input.value}Z` : "";
-    shell.replace({ cluster, at });
+    shell.replace({ cluster, at, ...was.times() });
     shell.again();
   } });
+  const was = occupancy(route, () => {
+    shell.replace({ cluster, at, ...was.times() });
+    shell.again();
+  });
 
   return {
     get every() { return at ? 0 : 10000; },
     async refresh() {
       const d = await get(`/v1/domains/${encodeURIComponent(id)}`, { cluster, at });
       const c = d.capacity;
+      const reading = was.ask(c?.domain ?? id, c?.cluster ?? cluster);
       const name = c?.label ?? id;
       shell.title(name);
       const real = d.jobs.filter((j) => !j.probe);
@@ -43,7 +49,9 @@ export function open(root, route, shell) {
           { head: "Schedulable", cell: (n) => (n.schedulable === null ? h("span", { class: "unknown" }, "unknown") : n.schedulable ? "yes" : "✗ no") },
           { head: "GPUs usable", number: true, cell: (n) => [figure(n.gpus_usable), " of ", figure(n.gpus_present)] },
           { head: "Partition", cell: (n) => (n.partition.startsWith(`${id}.`) ? h("span", { title: n.partition }, `clique ${n.partition.slice(id.length + 1)}`) : n.partition || h("span", { class: "muted" }, "not told")) }, { head: "Told by", cell: (n) => n.source }, { head: "Since", cell: (n) => when(n.since) },
-        ], d.nodes)));
+        ], d.nodes)),
+        was.section);
+      await reading;
       return d;
     },
   };

@@ -1,5 +1,7 @@
 // Job: what was judged, why, where it ran, what it asked for and got, what to submit next time. One screen.
+import { compareCard, comparedIn } from "./compare.js";
 import { box, copyable, h, put, table, withCode } from "./dom.js";
+import { kinds } from "./exceptions.js";
 import { Refusal, get } from "./api.js";
 import { rackPicture } from "./rackpicture.js";
 import { trafficCard } from "./traffic.js";
@@ -34,23 +36,24 @@ export function open(root, route, shell) {
       const [job, why] = await Promise.all([get(path, { cluster }), get(`${path}/explain`, { cluster, attempt: wanted ?? "" })]);
       const a = job.attempts.find((x) => x.attempt === why.attempt) ?? job.attempts[0];
       const placement = a.placements[a.placements.length - 1];
-      const [held, traffic] = await Promise.all([placeMap(job, placement), trafficOf(path, job, a)]);
-      draw(job, a, why, placement, held, traffic);
+      const of = (what) => asideOf(() => get(`${path}/${what}`, { cluster: job.cluster, attempt: a.attempt }));
+      const [held, traffic, compared, odd] = await Promise.all([placeMap(job, placement), of("traffic"), of("compare"), asideOf(() => get("/v1/exceptions", { cluster: job.cluster }))]);
+      draw(job, a, why, placement, held, traffic, compared, odd?.exceptions.filter((x) => x.job_id === job.job_id && x.attempt === a.attempt) ?? []);
       return job;
     },
   };
 
-  // Traffic comes from counters that not every site collects: its absence is said, and is no failure.
-  async function trafficOf(path, job, a) {
+  // What stands beside the verdict may be refused, as where nobody collects counters: that is said, and is no failure.
+  async function asideOf(ask) {
     try {
-      return await get(`${path}/traffic`, { cluster: job.cluster, attempt: a.attempt });
+      return await ask();
     } catch (error) {
       if (error instanceof Refusal) return null;
       throw error;
     }
   }
 
-  function draw(job, a, why, placement, held, traffic) {
+  function draw(job, a, why, placement, held, traffic, compared, odd) {
     const v = a.verdict;
     // The explanation is cut up by what its lines are for; each keeps its words.
     const lines = why.lines.filter((l, i) => i > 0 && !l.startsWith("Next time:") && !l.startsWith("Traffic"));
@@ -61,7 +64,8 @@ export function open(root, route, shell) {
       }, `${x.attempt} (${x.state})`), " "])) : null,
       h("section", { class: `verdict ${outcomeOf(v?.outcome).kind}`, "aria-label": "Verdict" },
         h("p", { class: "verdict-word" }, badge(v?.outcome, v?.cause), a.probe ? " a probe job" : ""),
-        h("p", { class: "verdict-line" }, withCode(why.lines[0])), next(why, a, v)),
+        h("p", { class: "verdict-line" }, withCode(why.lines[0])), compared?.placement ? h("p", null, comparedIn(compared)) : null, next(why, a, v)),
+      odd.map((x) => box(x.severity === "warning" ? "wrong" : "stale", `${kinds[x.kind]}${x.detail ? ` (${x.detail})` : ""}, since ${clock(x.since)}.`, x.meaning)),
       h("div", { class: "sheet" },
         h("div", null,
           h("section", { class: "panel" }, h("h2", null, "Where it ran"),
@@ -70,6 +74,7 @@ export function open(root, route, shell) {
           h("div", { class: "pair" },
             h("section", { class: "panel" }, h("h2", null, "Why"), h("ul", { class: "why" }, lines.map((l) => h("li", null, withCode(l))))),
             h("section", { class: "panel" }, h("h2", null, "Asked for and got"), asked(a, v))),
+          h("section", { class: "panel" }, h("h2", null, "Against earlier runs"), compared ? compareCard(compared) : box("unknown", "No comparison could be made.")),
           a.placements.length > 0 ? h("section", { class: "panel" }, h("h2", null, "Placements and nodes"), placements(a, job)) : null),
         h("div", null,
           h("section", { class: "panel" }, h("h2", null, "Traffic"), trafficCard(v?.traffic ?? null, traffic)),

@@ -1,7 +1,8 @@
 // Slots: how many jobs of a size would fit now, where, and how that falls off with size.
 import { box, h, put, s, table } from "./dom.js";
 import { Refusal, get } from "./api.js";
-import { domainHref, figure, plural } from "./words.js";
+import { clock, domainHref, figure, plural } from "./words.js";
+import { whatIf } from "./whatif.js";
 
 export function open(root, route, shell) {
   shell.title("Slots");
@@ -9,19 +10,24 @@ export function open(root, route, shell) {
   const answerAt = h("div", null, box("loading", "Counting slots…"));
   const curveAt = h("section", { class: "panel" }, h("h2", null, "Capacity by size"));
   const headAt = h("div");
+  const trendAt = h("section", { class: "panel" }, h("h2", null, "Racks by class"), box("loading", "Reading how it was…"));
+  let known = [];
+  const change = whatIf(() => known, route, () => remember());
+  let first = true;
   const input = h("input", { type: "number", min: "1", max: "65535", value: String(gpus), list: "sizes" });
   const set = (n) => {
     gpus = n;
     input.value = String(n);
-    shell.replace({ gpus: n === 64 ? "" : n });
+    remember();
     shell.again();
   };
+  const remember = () => shell.replace({ gpus: gpus === 64 ? "" : gpus, ...change.asked() });
   put(root, h("h1", null, "Slots"),
     h("form", { class: "controls", onsubmit: (e) => { e.preventDefault(); if (input.reportValidity()) set(Number(input.value)); } },
       h("label", { class: "field" }, h("span", null, "GPUs of one job, in one NVLink domain"), input),
       h("button", { type: "submit", class: "primary" }, "Count"),
       h("span", { class: "quick" }, [4, 8, 16, 32, 64, 72].map((n) => h("button", { type: "button", onclick: () => set(n) }, String(n))))),
-    headAt, h("div", { class: "sheet" }, curveAt, answerAt));
+    headAt, h("div", { class: "sheet" }, h("div", null, curveAt, trendAt), h("div", null, change.panel, answerAt)));
 
   return {
     every: 5000,
@@ -31,7 +37,11 @@ export function open(root, route, shell) {
           if (error instanceof Refusal && error.status === 404) return error;
           throw error;
         }), get("/v1/domains")]);
+      known = domains.domains;
       drawSlots(slots, domains);
+      if (first) trend(domains.domains);
+      if (first && change.wanted) change.ask();
+      first = false;
       drawCurve(domains.domains);
       return domains;
     },
@@ -75,7 +85,6 @@ export function open(root, route, shell) {
     const ideal = sizes.map((n) => Math.floor(free / n));
     const shareOf = (list) => list.map((n, i) => (free ? (n * sizes[i]) / free : 0));
     const cliff = sizes.findLast((_, i) => real[i] > 0) ?? 0;
-    const classes = [["all trays in service", (d) => d.nodes_usable === d.nodes], [`at least 16 of 18`, (d) => d.nodes_usable < d.nodes && d.nodes_usable >= (16 / 18) * d.nodes], ["fewer", (d) => d.nodes_usable < (16 / 18) * d.nodes]];
     put(curveAt, h("h2", null, "Capacity by size"),
       h("p", null, cliff === 0 ? "No node is wholly free: nothing larger than a part of a node fits." : `The largest job that fits one domain now: ${plural(cliff, "node")}, ${plural(cliff * perNode, "GPU")}.`),
       chart(sizes, shareOf(real), perNode, real),
@@ -83,10 +92,50 @@ export function open(root, route, shell) {
       h("details", null, h("summary", null, "As a table"), table("Jobs that fit, by size", [
         { head: "Nodes", number: true, cell: (i) => sizes[i] }, { head: "GPUs", number: true, cell: (i) => sizes[i] * perNode },
         { head: "Fit now", number: true, cell: (i) => real[i] }, { head: "If free nodes lay together", number: true, cell: (i) => ideal[i] },
-      ], sizes.map((_, i) => i))),
-      h("h2", null, "Racks by class"), h("ul", null, classes.map(([word, is]) => h("li", null, `${word}: ${domains.filter(is).length}`))));
+      ], sizes.map((_, i) => i))));
     return undefined;
   }
+
+  // trend shows the classes of racks now and over the last month. History needs the advisor; now does not.
+  async function trend(domains) {
+    const now = classes.map(([, word, is]) => h("li", null, h("b", null, String(domains.filter(is).length)), ` ${word}`));
+    let past = null;
+    try {
+      const answer = await get("/v1/fragmentation", { since: new Date(Date.now() - 30 * 86400e3).toISOString(), gpus: 1 });
+      past = answer.history.filter((p) => p.racks_whole + p.racks_nearly + p.racks_fewer > 0);
+    } catch (error) {
+      if (!(error instanceof Refusal)) return put(trendAt, h("h2", null, "Racks by class"), box("wrong", "Spillway does not answer."));
+    }
+    return put(trendAt, h("h2", null, "Racks by class"), domains.length ? h("ul", null, now) : box("empty", "No rack is known yet."),
+      past === null ? box("unknown", "How it was is not known here.", "This Spillway keeps no picture to ask.") : past.length < 2 ? h("p", { class: "muted" }, "There is no history yet.") : stack(past));
+  }
+}
+
+const classes = [
+  ["racks_whole", "with all trays in service", (d) => d.nodes > 0 && d.nodes_usable >= d.nodes],
+  ["racks_nearly", "with at least 16 of 18", (d) => d.nodes_usable < d.nodes && 18 * d.nodes_usable >= 16 * d.nodes],
+  ["racks_fewer", "with fewer", (d) => 18 * d.nodes_usable < 16 * d.nodes],
+];
+
+// stack draws how many racks were in each class, the best at the bottom; each class has its own pattern.
+function stack(past) {
+  const [w, height, left] = [640, 150, 44];
+  const total = (p) => classes.reduce((n, [key]) => n + p[key], 0);
+  const most = Math.max(...past.map(total));
+  const x = (i) => left + ((w - left - 10) * i) / past.length;
+  const y = (n) => 8 + (height - 34) * (1 - n / most);
+  let below = past.map(() => 0);
+  const bars = classes.flatMap(([key]) => {
+    const from = below;
+    below = past.map((p, i) => from[i] + p[key]);
+    return past.map((p, i) => (p[key] ? s("rect", { class: key, x: x(i), y: y(below[i]), width: Math.max(1, (w - left - 10) / past.length), height: y(from[i]) - y(below[i]) },
+      s("title", null, `${clock(p.at)}: ${p.racks_whole} whole, ${p.racks_nearly} nearly, ${p.racks_fewer} fewer`)) : null)).filter(Boolean);
+  });
+  const last = past.at(-1);
+  return h("figure", { class: "racks" }, s("svg", { class: "chart", viewBox: `0 0 ${w} ${height}`, role: "img", "aria-label": `Racks by class from ${clock(past[0].at)} to ${clock(last.at)}: at first ${classes.map(([k, word]) => `${past[0][k]} ${word}`).join(", ")}; at the end ${classes.map(([k, word]) => `${last[k]} ${word}`).join(", ")}` },
+    [0, most].map((n) => [s("path", { class: "grid", d: `M${left} ${y(n)}H${w - 10}` }), s("text", { x: left - 6, y: y(n) + 4, "text-anchor": "end" }, String(n))]), bars,
+    s("text", { x: left, y: height - 8 }, clock(past[0].at).slice(0, 10)), s("text", { x: w - 10, y: height - 8, "text-anchor": "end" }, clock(last.at).slice(0, 10))),
+  h("figcaption", null, classes.map(([key, word]) => h("span", { class: `key ${key}` }, word))));
 }
 
 function chart(sizes, real, perNode, counts) {

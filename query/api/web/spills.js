@@ -29,7 +29,7 @@ export function open(root, route, shell) {
     h("select", { name: key, onchange: (e) => { f[key] = e.target.value; changed(); } }, options.map(([v, text]) => h("option", { value: v, selected: v === f[key] }, text))));
   const type = (label, key) => h("label", { class: "field" }, h("span", null, label),
     h("input", { name: key, value: f[key], autocomplete: "off", spellcheck: "false", onchange: (e) => { f[key] = e.target.value.trim(); changed(); } }));
-  put(root, h("h1", null, "Spills"), summary, h("p", null, h("a", { href: "/report" }, "What spills and fragmentation took this week, by account")),
+  put(root, h("h1", null, "Spills"), summary,
     h("div", { class: "controls" },
       choose("Which", "state", [["any", "running and ended"], ["running", "running now"]]),
       choose("Within the last", "since", backs),
