@@ -280,7 +280,7 @@ func TestPage(t *testing.T) {
 		b.shows("main", "with all trays in service")
 		b.do(chromedp.SetValue(chromedp.CSS(`form.controls input[max="1000"]`), "3"), chromedp.Click(chromedp.CSS(`.panel form.controls button`)))
 		b.shows("main", "Set aside: ")
-		b.shows("main", "For everybody then")
+		b.shows("main", "then for everybody")
 		b.at("/slots?reserve=3")
 		b.open("/report")
 		b.shows("main", "What jobs asked for, and got, by queue")
@@ -407,6 +407,10 @@ func TestPage(t *testing.T) {
 					b.open(v.path)
 					if state := b.attribute(".view", "data-state"); state != "drawn" && v.name != "job-unknown" {
 						t.Errorf("%s is %s: %s", where, state, b.text("main"))
+					}
+					if v.name == "slots" { // these two come when the rest stands
+						b.shows("main", "then for everybody")
+						b.shows("main", "with all trays in service")
 					}
 					wide, err := chromedp.Run(b.ctx, chromedp.Evaluate[int](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
 					if err != nil || wide > 0 {

@@ -112,12 +112,13 @@ export function open(root, route, shell) {
     try {
       const g = await get("/v1/advice/grade", { since: new Date(Date.now() - 7 * 86400e3).toISOString() });
       if (g.grades.length === 0) return put(graded, heading, box("empty", "No advice was given in the last week.", "Nobody asked POST /v1/advice."));
-      return put(graded, heading, table("Answers of the last week and what became of them", [
-        { head: "Cluster", cell: (x) => x.cluster }, { head: "With advice", number: true, cell: (x) => figure(x.answered) }, { head: "Refused", number: true, cell: (x) => figure(x.refused) },
-        { head: "Its job started", number: true, cell: (x) => figure(x.started) }, { head: "Placed as advised", number: true, cell: (x) => part(x.followed, x.started) },
-        { head: "As advised, spilled", number: true, cell: (x) => part(x.followed_spilled, x.followed) }, { head: "Otherwise, spilled", number: true, cell: (x) => part(x.spilled - x.followed_spilled, x.started - x.followed) },
-        { head: "On time", number: true, cell: (x) => part(x.on_time, x.started) }, { head: "Slowdown as predicted", number: true, cell: (x) => (x.measured === 0 ? h("span", { class: "unknown" }, "none measured") : part(x.inside, x.measured)) },
-      ], g.grades), h("p", { class: "muted" }, "Compare the two columns of spills: the first followed advice, the second did not."));
+      return put(graded, heading, g.grades.map((x) => [
+        h("p", null, `${plural(x.answered, "answer")} with advice in the last week`, x.refused ? `, ${figure(x.refused)} without` : "", g.grades.length > 1 ? ` for ${x.cluster}` : "", "."),
+        h("dl", { class: "facts" }, x.started === 0 ? [h("dt", null, "Their jobs"), h("dd", { class: "muted" }, "none has started yet, or the caller did not say which it was")] : [
+          h("dt", null, "Their jobs started"), h("dd", null, figure(x.started)), h("dt", null, "Placed as advised"), h("dd", null, part(x.followed, x.started)),
+          h("dt", null, "Of these, spilled"), h("dd", null, part(x.followed_spilled, x.followed)), h("dt", null, "Placed otherwise, spilled"), h("dd", null, part(x.spilled - x.followed_spilled, x.started - x.followed)),
+          h("dt", null, "Started when told"), h("dd", null, part(x.on_time, x.started)),
+          h("dt", null, "Slowdown as predicted"), h("dd", null, x.measured === 0 ? h("span", { class: "unknown" }, "none measured") : part(x.inside, x.measured))])]));
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       return put(graded, heading, box("unknown", "No ledger is kept here.", `${error.message}.`));

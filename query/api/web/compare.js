@@ -14,8 +14,8 @@ export function comparedIn(c) {
 export function compareCard(c) {
   const runs = [{ ...c.this, mine: true }, ...c.earlier];
   return [
-    h("p", null, comparedIn(c), c.placement ? ". " : h("span", { class: "unknown" }, c.earlier.length ? "Cannot say" : "Nothing to compare"), c.placement ? "" : ". "),
-    h("ul", { class: "why" }, c.lines.map((l) => h("li", null, withCode(l)))),
+    c.placement ? h("p", null, comparedIn(c)) : null,
+    c.lines.map((l) => h("p", { class: c.placement ? null : "muted" }, withCode(l))),
     c.earlier.length === 0 ? null : table(`This run and ${plural(c.earlier.length, "earlier one")}, newest first`, [
       { head: "Job", cell: (r) => (r.mine ? h("b", null, "this run") : h("a", { href: jobHref({ ...r, cluster: c.cluster }) }, r.job_id, r.attempt ? ` (attempt ${r.attempt})` : "")) },
       { head: "Started", cell: (r) => (r.start ? h("time", { datetime: r.start }, clock(r.start)) : unknown()) },

@@ -43,14 +43,14 @@ export function open(root, route, shell) {
             { head: "Domains", number: true, cell: (j) => figure(j.domains_used) }, { head: "User", cell: (j) => `${j.user} (${j.account || "account not told"})` }, { head: "Began", cell: (j) => when(j.from) },
             { head: "Ends, by its limit", cell: (j) => when(j.expected_end, "no limit known") },
           ], d.jobs)),
+        was.section,
         h("section", { class: "panel" }, h("h2", null, "Nodes"), d.nodes.length === 0 ? box("unknown", "No node of it was known then.") : table(plural(d.nodes.length, "node"), [
           { head: "Node", cell: (n) => n.node },
           { head: "State", cell: (n) => (n.state === null ? h("span", { class: "unknown" }, "no node record") : [n.state, n.reason].filter(Boolean).join(": ") || h("span", { class: "muted" }, "not told")) },
           { head: "Schedulable", cell: (n) => (n.schedulable === null ? h("span", { class: "unknown" }, "unknown") : n.schedulable ? "yes" : "✗ no") },
           { head: "GPUs usable", number: true, cell: (n) => [figure(n.gpus_usable), " of ", figure(n.gpus_present)] },
           { head: "Partition", cell: (n) => (n.partition.startsWith(`${id}.`) ? h("span", { title: n.partition }, `clique ${n.partition.slice(id.length + 1)}`) : n.partition || h("span", { class: "muted" }, "not told")) }, { head: "Told by", cell: (n) => n.source }, { head: "Since", cell: (n) => when(n.since) },
-        ], d.nodes)),
-        was.section);
+        ], d.nodes)));
       await reading;
       return d;
     },

@@ -27,7 +27,7 @@ export function open(root, route, shell) {
       h("label", { class: "field" }, h("span", null, "GPUs of one job, in one NVLink domain"), input),
       h("button", { type: "submit", class: "primary" }, "Count"),
       h("span", { class: "quick" }, [4, 8, 16, 32, 64, 72].map((n) => h("button", { type: "button", onclick: () => set(n) }, String(n))))),
-    headAt, h("div", { class: "sheet" }, h("div", null, curveAt, trendAt), h("div", null, change.panel, answerAt)));
+    headAt, h("div", { class: "sheet" }, h("div", null, curveAt, change.panel, trendAt), answerAt));
 
   return {
     every: 5000,

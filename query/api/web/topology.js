@@ -11,6 +11,7 @@ const reasons = {
 export function open(root, route, shell) {
   shell.title("Topology");
   const cluster = route.query.get("cluster") ?? "";
+  const unfolded = new Map(); // what the reader opened or closed stays so when the facts are read again
   put(root, h("h1", null, "Topology health"), box("loading", "Reading the topology…"));
   return {
     every: 15000,
@@ -32,7 +33,7 @@ export function open(root, route, shell) {
           { head: "Cluster", cell: (c) => c.cluster }, { head: "Node", cell: (c) => c.node }, { head: "Believed", cell: (c) => `${c.source_a}: ${c.domain_a || "unknown"}` },
           { head: "Contradicted by", cell: (c) => `${c.source_b}: ${c.domain_b || "unknown"}` }, { head: "Detail", cell: (c) => c.detail }, { head: "Since", cell: (c) => when(c.since) },
         ], t.conflicts)),
-        h("section", { class: "panel" }, h("h2", null, "Scheduler's view and ours"), differences(views.differences)),
+        h("section", { class: "panel" }, h("h2", null, "Scheduler's view and ours"), differences(views.differences, unfolded)),
         t.missing.length ? h("section", { class: "panel" }, h("h2", null, "Nodes without any membership record"), h("p", null, "The scheduler knows them, the topology does not. Check the topology collector."), h("p", null, t.missing.slice(0, 50).map((n) => n.node).join(", "), t.missing.length > 50 ? ` and ${t.missing.length - 50} more` : "")) : null,
         h("section", { class: "panel" }, h("h2", null, "Sources"), sourceTable(t.sources)));
       return t;
@@ -43,17 +44,17 @@ export function open(root, route, shell) {
 const differ = {
   domain: ["Another domain", "Its topology file or label puts these nodes elsewhere than the hardware does: it packs jobs by a picture that is wrong."],
   planned: ["Kept for a job that waits", "Free now, and planned for the start of a job: a slot counted here may be gone when you come."],
-  kept_out: ["Given to nobody", "In order and held by no job, yet drained, down or reserved: no slot counts them."],
+  kept_out: ["Given to nobody", "Held by no job, yet drained, down or set aside: no slot counts them."],
   not_in_scheduler: ["Unknown to the scheduler", "The topology knows these nodes and the scheduler does not: nothing runs there."],
   not_in_topology: ["Unknown to the topology", "The scheduler gives these nodes out, and their NVLink domain is not known: jobs there cannot be judged."],
 };
 
 // differences are the nodes that scheduler and Spillway see in another way, kind by kind.
-function differences(list) {
+function differences(list, unfolded) {
   if (list.length === 0) return box("empty", "Both see the same.", "No node is placed elsewhere, kept out, planned for a job that waits, or known to one of them only.");
   return Object.entries(differ).filter(([k]) => list.some((d) => d.kind === k)).map(([k, [word, long]]) => {
-    const some = list.filter((d) => d.kind === k);
-    return h("details", { open: some.length <= 8 }, h("summary", null, h("b", null, word), `: ${plural(some.length, "node")}`), h("p", { class: "muted" }, long), table(`${word}: ${plural(some.length, "node")}`, [
+    const some = list.filter((d) => d.kind === k).sort((a, b) => (a.label ?? a.domain).localeCompare(b.label ?? b.domain, "en", { numeric: true }));
+    return h("details", { open: unfolded.get(k) ?? some.length <= 8, ontoggle: (e) => unfolded.set(k, e.target.open) }, h("summary", null, h("b", null, word), `: ${plural(some.length, "node")}`), h("p", { class: "muted" }, long), table(`${word}: ${plural(some.length, "node")}`, [
       { head: "Node", cell: (d) => d.node }, { head: "Rack", cell: (d) => (d.domain ? h("a", { href: domainHref(d.cluster, d.domain) }, d.label ?? d.domain) : h("span", { class: "unknown" }, "not known")) },
       { head: "The scheduler", cell: (d) => d.scheduler }, { head: "Spillway", cell: (d) => d.spillway }, { head: "Since", cell: (d) => (d.since ? when(d.since) : h("span", { class: "muted" }, "not told")) }, { head: "Cluster", cell: (d) => d.cluster },
     ], some.slice(0, 200)), some.length > 200 ? h("p", { class: "muted" }, `The first 200 of ${some.length}; GET /v1/views has all.`) : null);

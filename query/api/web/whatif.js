@@ -43,10 +43,10 @@ export function whatIf(domains, route, remember) {
       h("p", null, taken.length ? h("strong", null, jobs === 0 ? `${plural(taken.length, "rack")} could be set aside at once: no job is in them. ` : `${plural(jobs, "job")} would have to end first${c.drained_by ? `, the last by ${clock(c.drained_by)} by the time limits` : "; when, no time limit says"}. `) : "",
         taken.length ? ["Set aside: ", taken.slice(0, 12).map((d, i) => [i ? ", " : "", h("a", { href: domainHref(d.cluster, d.domain) }, d.label ?? d.domain)]), taken.length > 12 ? ` and ${taken.length - 12} more` : "", "."] : "No rack is set aside."),
       jobs ? h("details", null, h("summary", null, `The ${plural(jobs, "job")}`), h("p", null, c.affects.slice(0, 100).map((j, i) => [i ? ", " : "", h("a", { href: jobHref({ job_id: j, cluster: c.cluster }) }, j)]), jobs > 100 ? ` and ${jobs - 100} more` : "")) : null,
-      table("Jobs that fit, each in one domain", [
-        { head: "GPUs of a job", number: true, cell: (n) => n * c.before.gpus_per_node }, { head: "Fit now", number: true, cell: (n) => c.before.slots[n - 1] },
-        { head: "For everybody then", number: true, cell: (n) => slots(c.after, n, bought) },
-        { head: "In what is set aside", number: true, cell: (n) => inOne(n) },
+      table("Jobs that fit, each in one domain: now, then for everybody, and in what is set aside", [
+        { head: "GPUs", number: true, cell: (n) => n * c.before.gpus_per_node }, { head: "Now", number: true, cell: (n) => c.before.slots[n - 1] },
+        { head: "Then", number: true, cell: (n) => slots(c.after, n, bought) },
+        { head: "Set aside", number: true, cell: (n) => inOne(n) },
       ], sizes),
       h("p", { class: "muted" }, `Now, by what is free at this moment; what is set aside counts as empty and whole${bought ? `, and a bought rack as empty with ${plural(size, "node")}` : ""}. Over a week of your own jobs: `, h("code", null, "spillway simulate --from-history"), "."));
   }
