@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -51,15 +52,35 @@ func collectors() map[string]collector {
 			},
 		},
 		"dcgm": {
-			validate: func(s *settings) error { return s.Collect.DCGM.Validate() },
+			validate: func(s *settings) error {
+				err := s.Collect.DCGM.Validate()
+				if s.Collect.DCGM.Direct.Enabled {
+					err = errors.Join(err, dcgm.Built())
+				}
+				return err
+			},
 			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
-				return dcgm.New(s.Collect.DCGM, dcgm.Deps{Log: d.log, Registerer: d.registry})
+				helper, err := helperOf("dcgm")
+				if err != nil {
+					return nil, err
+				}
+				return dcgm.New(s.Collect.DCGM, dcgm.Deps{Log: d.log, Registerer: d.registry, Helper: helper})
 			},
 		},
 		"fabric": {
-			validate: func(s *settings) error { return s.Collect.Fabric.Validate() },
+			validate: func(s *settings) error {
+				err := s.Collect.Fabric.Validate()
+				if s.Collect.Fabric.NVML {
+					err = errors.Join(err, fabric.Built())
+				}
+				return err
+			},
 			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
-				return fabric.New(s.Collect.Fabric, fabric.Deps{Log: d.log, Registerer: d.registry})
+				helper, err := helperOf("nvml")
+				if err != nil {
+					return nil, err
+				}
+				return fabric.New(s.Collect.Fabric, fabric.Deps{Log: d.log, Registerer: d.registry, Helper: helper})
 			},
 		},
 		"nic": {

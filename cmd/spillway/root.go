@@ -83,7 +83,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		inGroup("tool", probeCommand(), replayCommand(), rejudgeCommand(), simulateCommand(), checkCommand(), configCommand(), benchCommand(), engineCommand())...,
 	)
-	root.AddCommand(&cobra.Command{
+	root.AddCommand(helperCommand(), &cobra.Command{
 		Use: "exit-codes", Short: "Exit codes of every subcommand", Long: exitCodes,
 		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), exitCodes) },
 	})

@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 		serveFleet()
 		return
 	}
+	if which := os.Getenv(helperEnv); which != "" {
+		os.Exit(serveTestHelper(which))
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -11,6 +11,9 @@ import (
 type Config struct {
 	scrape.Config `yaml:",inline"`
 
+	// Direct asks DCGM on this machine in place of exporters.
+	Direct Direct `yaml:"direct"`
+
 	// ExporterInterval is how often the exporters themselves ask the GPUs (their option -c). To scrape faster repeats
 	// values. A rate that has not changed for three of these times is stale, and counts as absent.
 	ExporterInterval time.Duration `yaml:"exporter_interval"`
@@ -36,6 +39,7 @@ const overshoot = 1.07
 func DefaultConfig() Config {
 	return Config{
 		Config:           scrape.DefaultConfig(9400),
+		Direct:           Direct{Address: "127.0.0.1:5555", Links: true},
 		ExporterInterval: 30 * time.Second,
 		Refresh:          time.Hour,
 		Forget:           24 * time.Hour,
@@ -66,6 +70,9 @@ func (c *Config) Validate() error {
 			errs.Fail("labels", "%s is said to be %q, which is not known; expected one of %s", label, name, roleList())
 		}
 	}
+	if c.Direct.Enabled && c.Direct.Address == "" {
+		errs.Fail("direct.address", "it is empty; write where nv-hostengine listens, for example 127.0.0.1:5555")
+	}
 	for model, v := range c.NVLinkBytesPerSecond {
 		if !(v > 0) {
 			errs.Fail("nvlink_bytes_per_second", "%v for %q is not a rate; write for example 900e9", v, model)
@@ -76,6 +83,9 @@ func (c *Config) Validate() error {
 
 // Warnings returns settings that are legal but likely a slip.
 func (c *Config) Warnings() []string {
+	if c.Direct.Enabled {
+		return nil // there are no targets to warn of
+	}
 	var out []string
 	for _, w := range c.Config.Warnings() {
 		out = append(out, Name+": "+w)

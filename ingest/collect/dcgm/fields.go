@@ -137,6 +137,7 @@ func table() []field {
 		{id: fabricManagerError, names: []string{"DEV_FABRIC_MANAGER_ERROR", "DEV_FABRIC_MANAGER_ERROR_CODE"}, kind: identity},
 		{id: fabricCliqueID, names: []string{"DEV_FABRIC_CLIQUE_ID"}, kind: identity},
 		{id: fabricHealthMask, names: []string{"DEV_FABRIC_HEALTH_MASK"}, kind: identity},
+		// 175, the summary of the health, comes from the structure that the mask comes from and says less: it is not read.
 	}
 	for i := range list {
 		list[i].number = -1

@@ -11,6 +11,7 @@ import (
 const (
 	fabricManagerStatus = 170
 	fabricManagerError  = 171
+	fabricClusterUUID   = 172
 	fabricCliqueID      = 173
 	fabricHealthMask    = 174
 )

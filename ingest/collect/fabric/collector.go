@@ -31,11 +31,14 @@ type Deps struct {
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
+	// Helper is the command that asks NVML, see RunHelper.
+	Helper []string
 }
 
-// Collector runs nvidia-smi, or reads what others recorded of it.
+// Collector runs nvidia-smi or asks NVML, or reads what others recorded of nvidia-smi.
 type Collector struct {
 	cfg     Config
+	helper  []string
 	log     *slog.Logger
 	metrics *collect.Metrics
 	now     func() time.Time
@@ -56,14 +59,17 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Node == "" && len(cfg.Command) > 0 {
+	if cfg.NVML && len(deps.Helper) == 0 {
+		return nil, errors.New("nvml is set, and there is no command that becomes the helper process")
+	}
+	if cfg.Node == "" && (cfg.NVML || len(cfg.Command) > 0) {
 		host, err := os.Hostname()
 		if err != nil {
 			return nil, fmt.Errorf("find the name of this machine: %w; set node", err)
 		}
 		cfg.Node, _, _ = strings.Cut(host, ".")
 	}
-	c := &Collector{cfg: cfg, log: deps.Log, now: deps.Now, told: map[string]told{}, failing: map[string]string{}}
+	c := &Collector{cfg: cfg, helper: deps.Helper, log: deps.Log, now: deps.Now, told: map[string]told{}, failing: map[string]string{}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -102,9 +108,9 @@ func (c *Collector) Run(ctx context.Context, out collect.Emitter) error {
 // poll reads everything once.
 func (c *Collector) poll(ctx context.Context, out collect.Emitter) {
 	failing, nodes := map[string]string{}, 0
-	read := func(what, node string, output func() ([]byte, time.Time, error)) {
+	read := func(what, node string, output func() ([]byte, time.Time, error), parse func([]byte) ([]GPU, []string, error)) {
 		c.metrics.Poll("node")
-		reason, err := c.read(ctx, node, output, out)
+		reason, err := c.read(ctx, node, output, parse, out)
 		if err == nil {
 			nodes++
 			if c.failing[what] != "" {
@@ -121,8 +127,11 @@ func (c *Collector) poll(ctx context.Context, out collect.Emitter) {
 			c.log.Error("fabric is not read, what was read before stays", "node", node, "from", what, "error", err)
 		}
 	}
-	if len(c.cfg.Command) > 0 {
-		read(strings.Join(c.cfg.Command, " "), c.cfg.Node, func() ([]byte, time.Time, error) { return c.run(ctx) })
+	switch {
+	case c.cfg.NVML:
+		read("NVML", c.cfg.Node, func() ([]byte, time.Time, error) { return c.run(ctx, c.helper) }, ParseNVML)
+	case len(c.cfg.Command) > 0:
+		read(strings.Join(c.cfg.Command, " "), c.cfg.Node, func() ([]byte, time.Time, error) { return c.run(ctx, c.cfg.Command) }, parseText)
 	}
 	if c.cfg.Recorded != "" {
 		paths, err := filepath.Glob(c.cfg.Recorded)
@@ -135,7 +144,7 @@ func (c *Collector) poll(ctx context.Context, out collect.Emitter) {
 				return
 			}
 			node := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-			read(path, node, func() ([]byte, time.Time, error) { return c.file(path) })
+			read(path, node, func() ([]byte, time.Time, error) { return c.file(path) }, parseText)
 		}
 	}
 	c.failing = failing
@@ -146,13 +155,17 @@ func (c *Collector) poll(ctx context.Context, out collect.Emitter) {
 	}
 }
 
+func parseText(text []byte) ([]GPU, []string, error) { return Parse(bytes.NewReader(text)) }
+
 // read reads one node and emits what is new of it, or gives the reason why not.
-func (c *Collector) read(ctx context.Context, node string, output func() ([]byte, time.Time, error), out collect.Emitter) (string, error) {
+func (c *Collector) read(
+	ctx context.Context, node string, output func() ([]byte, time.Time, error), parse func([]byte) ([]GPU, []string, error), out collect.Emitter,
+) (string, error) {
 	text, at, err := output()
 	if err != nil {
 		return "read", err
 	}
-	gpus, unknown, err := Parse(bytes.NewReader(text))
+	gpus, unknown, err := parse(text)
 	if err != nil {
 		return "parse", err
 	}
@@ -196,12 +209,12 @@ func Membership(cluster, node string, gpus []GPU) *event.Membership {
 	return m
 }
 
-// run runs the command.
-func (c *Collector) run(ctx context.Context) ([]byte, time.Time, error) {
+// run runs a command.
+func (c *Collector) run(ctx context.Context, command []string) ([]byte, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	at := c.now()
-	cmd := exec.CommandContext(ctx, c.cfg.Command[0], c.cfg.Command[1:]...)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.WaitDelay = time.Second // a driver that hangs keeps its process, and with it the pipe
 	var stdout, stderr limited

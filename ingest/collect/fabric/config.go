@@ -14,6 +14,8 @@ type Config struct {
 	Cluster string `yaml:"cluster"`
 	// Command prints the state of this machine's GPUs; no shell reads it. Empty: it is not asked.
 	Command []string `yaml:"command"`
+	// NVML asks the driver itself, in place of the command. It needs a program built with the tag dcgm.
+	NVML bool `yaml:"nvml"`
 	// Node is the name of this machine; empty: the host name up to its first dot.
 	Node string `yaml:"node"`
 	// Recorded are outputs of other machines, one a file that is named as the node is, as /var/lib/spillway/smi/*.txt;
@@ -53,8 +55,8 @@ func (c *Config) Validate() error {
 			fail(d.key, "%v is not a time to wait; write for example 1m", d.v)
 		}
 	}
-	if len(c.Command) == 0 && c.Recorded == "" {
-		fail("command", "there is none, and recorded is not set either; write for example [nvidia-smi, -q]")
+	if len(c.Command) == 0 && !c.NVML && c.Recorded == "" {
+		fail("command", "there is none, and neither nvml nor recorded is set; write for example [nvidia-smi, -q]")
 	}
 	if _, err := filepath.Match(c.Recorded, ""); err != nil {
 		fail("recorded", "%q is not a path with an optional *: %v", c.Recorded, err)

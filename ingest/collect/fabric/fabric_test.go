@@ -19,7 +19,12 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(helperEnv) != "" {
+		os.Exit(serveTestHelper())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func sample(t testing.TB, name string) string {
 	t.Helper()
