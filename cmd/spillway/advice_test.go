@@ -83,13 +83,19 @@ type caller struct {
 
 func newCaller(t *testing.T) *caller {
 	t.Helper()
+	return newCallerWith(t, stages{load: true, enrich: true, serve: true}, func(*settings) {})
+}
+
+func newCallerWith(t *testing.T, run stages, change func(*settings)) *caller {
+	t.Helper()
 	s := defaultSettings()
 	s.API.Listen = "127.0.0.1:0"
 	s.Advise.Extender = true
 	s.Advise.Feed.Resync = 10 * time.Second
 	s.Advise.Ledger.Every = 200 * time.Millisecond
+	change(&s)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	f := running(t, &s, stages{load: true, enrich: true, serve: true})
+	f := running(t, &s, run)
 	description, err := f.server.OpenAPI()
 	if err != nil {
 		t.Fatal(err)
@@ -462,7 +468,7 @@ func (s *caller) wrapper(t *testing.T) {
 	dir := t.TempDir()
 	sbatch, job := filepath.Join(dir, "sbatch"), filepath.Join(dir, "job.sh")
 	for path, text := range map[string]string{
-		sbatch: "#!/bin/bash\necho \"Submitted batch job 4711\"\nprintf '%s\\n' \"$@\"\nexit 3\n",
+		sbatch: "#!/bin/bash\n[ \"$1\" = --help ] && { echo '--segment= --switches='; exit; }\necho \"Submitted batch job 4711\"\nprintf '%s\\n' \"$@\"\nexit 3\n",
 		job:    "#!/bin/bash\n#SBATCH --nodes=8 --gres=gpu:4\n#SBATCH -t 1:00:00\nsrun train\n",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {

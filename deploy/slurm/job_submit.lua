@@ -1,27 +1,30 @@
--- Asks Spillway where a job would best go, when it is submitted, and sets --segment so. For slurm.conf:
+-- Asks Spillway where a job would best go, when it is submitted, and asks Slurm for that shape. For slurm.conf:
 --   JobSubmitPlugins=lua          (this file as job_submit.lua beside slurm.conf)
 --
 -- slurmctld calls this under its locks, one job at a time, so it may take 20 ms and no more: whatever goes wrong, the job is
 -- submitted as it came. It needs the Lua library luasocket; without it nothing is asked, for starting a program from
--- slurmctld would cost more than the advice.
+-- slurmctld would cost more than the advice. Lua 5.1, which Debian's slurmctld has, to 5.4.
 --
 -- Settings, in /etc/spillway/job_submit.conf (Lua; every key may be left out):
 --   host = "127.0.0.1"; port = 8470
 --   token_file = "/etc/spillway/api-token"
 --   timeout = 0.02                -- seconds, for all of it
 --   apply = true                  -- false: only tell the user and the log
+--   use = "segment"               -- "switches": where Slurm is older than 23.11 or its topology is a tree whose leaf
+--                                 -- switches are the NVLink domains: --switches is set to how many domains the job is to have
 --   class_of = {ml = "train-moe"} -- class by account
 --   gpus_per_node = 4             -- where the job does not say
 
-local conf = {host = "127.0.0.1", port = 8470, timeout = 0.02, apply = true, class_of = {}, gpus_per_node = 4}
+local conf = {host = "127.0.0.1", port = 8470, timeout = 0.02, apply = true, use = "segment", class_of = {}, gpus_per_node = 4}
 do
 	local path = os.getenv("SPILLWAY_JOB_SUBMIT_CONF") or "/etc/spillway/job_submit.conf"
 	local chunk = loadfile(path, "t", conf)
+	if chunk and setfenv then setfenv(chunk, conf) end -- Lua 5.1 takes the file alone
 	if chunk then pcall(chunk) end
 	if conf.token_file then
 		local f = io.open(conf.token_file)
 		if f then
-			conf.token = f:read("l")
+			conf.token = f:read("*l")
 			f:close()
 		end
 	end
@@ -31,7 +34,7 @@ end
 local function number(v)
 	v = tonumber(v)
 	if not v or v < 0 or v == 0xfffe or v == 0xffff or v >= 0xfffffffe then return nil end
-	return math.tointeger(v) or v
+	return v
 end
 
 local function quoted(s)
@@ -49,12 +52,14 @@ local function question(job)
 	local nodes = number(job.min_nodes)
 	local per_node = gpus_in(job.tres_per_node)
 	local total = gpus_in(job.tres_per_job)
+	local per_task, tasks = gpus_in(job.tres_per_task), number(job.num_tasks)
 	if not total and per_node and nodes then total = per_node * nodes end
+	if not total and per_task and tasks then total = per_task * tasks end
 	if not total or total <= (per_node or conf.gpus_per_node) then return nil end -- one node: nothing to split
-	local parts = {'"gpus":' .. total}
-	if per_node then parts[#parts + 1] = '"gpus_per_node":' .. per_node end
+	local parts = {string.format('"gpus":%d', total)}
+	if per_node then parts[#parts + 1] = string.format('"gpus_per_node":%d', per_node) end
 	local minutes = number(job.time_limit)
-	if minutes and minutes > 0 then parts[#parts + 1] = '"duration_s":' .. math.floor(minutes * 60) .. ',"duration_basis":"limit"' end
+	if minutes and minutes > 0 then parts[#parts + 1] = string.format('"duration_s":%d,"duration_basis":"limit"', minutes * 60) end
 	for key, value in pairs({name = job.name, user = job.user_name, tenant = job.reservation or job.account}) do
 		if value and value ~= "" then parts[#parts + 1] = quoted(key) .. ":" .. quoted(value) end
 	end
@@ -91,8 +96,19 @@ local function ask(socket, body)
 	return text
 end
 
+-- What to set of the job for the shape advised: the field, its value and how sbatch calls it; nil for nothing.
+local function shape(text, nodes)
+	if conf.use == "switches" then
+		local _, domains = (text:match('"domains":(%b[])') or ""):gsub('"id":', "")
+		if domains > 0 then return "req_switch", domains, "--switches=" .. domains end
+		return nil
+	end
+	local segment = tonumber(text:match('"slurm":%[.-"%-%-segment=(%d+)"'))
+	if segment and segment > 1 and nodes % segment == 0 then return "segment_size", segment, "--segment=" .. segment end
+end
+
 local function advise(job)
-	if number(job.segment_size) then return end -- the user has asked for a shape
+	if number(conf.use == "switches" and job.req_switch or job.segment_size) then return end -- the user has asked for a shape
 	local body, nodes = question(job)
 	if not body then return end
 	local found, socket = pcall(require, "socket")
@@ -102,12 +118,17 @@ local function advise(job)
 	end
 	local text = ask(socket, body)
 	if not text then return end
-	local segment = tonumber(text:match('"slurm":%[.-"%-%-segment=(%d+)"'))
 	local recommendation = text:match('"recommendation":"([^"]*)"') or ""
-	if not segment or segment < 2 or nodes % segment ~= 0 then return end
-	slurm.log_info("spillway: %s: segment %d for %d nodes (%s)", job.name or "?", segment, nodes, recommendation)
-	if conf.apply then job.segment_size = segment end
-	slurm.log_user("spillway: --segment=%d keeps it on NVLink (%s)%s", segment, recommendation, conf.apply and "" or "; not set for you")
+	local field, value, flag = shape(text, nodes)
+	if not field then return end
+	slurm.log_info("spillway: %s: %s for %s nodes (%s)", job.name or "?", flag, tostring(nodes), recommendation)
+	if conf.apply then
+		job[field] = value
+		if (job.admin_comment or "") == "" then
+			job.admin_comment = "spillway " .. (text:match('"advice_id":"([^"]*)"') or "?") .. ": " .. flag .. ", " .. recommendation
+		end
+	end
+	slurm.log_user("spillway: %s keeps it on NVLink (%s)%s", flag, recommendation, conf.apply and "" or "; not set for you")
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)

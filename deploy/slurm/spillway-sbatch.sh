@@ -1,7 +1,7 @@
 #!/bin/bash
-# sbatch with advice: asks Spillway where the job would best go, adds --segment so, and submits. Put it before sbatch in
+# sbatch with advice: asks Spillway where the job would best go, asks Slurm for that shape, and submits. Put it before sbatch in
 # PATH under that name, or let users call it by its own. It fails open: without an answer within 20 ms, or when the job asks
-# for a segment itself, it is sbatch as it came.
+# for a shape itself, it is sbatch as it came.
 #
 # Variables:
 #   SPILLWAY_URL=http://127.0.0.1:8470
@@ -9,6 +9,8 @@
 #   SPILLWAY_TIMEOUT=0.02        # seconds, for all of it
 #   SPILLWAY_CLASS=train         # kind of job
 #   SPILLWAY_GPUS_PER_NODE=4     # where the job does not say
+#   SPILLWAY_USE=segment         # switches: where Slurm is older than 23.11 or its topology is a tree whose leaf switches
+#                                # are the NVLink domains: --switches is set to how many domains the job is to have
 #   SPILLWAY_SBATCH=/usr/bin/sbatch
 
 url=${SPILLWAY_URL:-http://127.0.0.1:8470}
@@ -21,7 +23,7 @@ read_options() {
 		local key=$1 value=
 		case $1 in
 		--*=*) key=${1%%=*} value=${1#*=} ;;
-		--nodes | --gpus | --gpus-per-node | --gres | --time | --job-name | --account | --segment | -N | -G | -t | -J | -A)
+		--nodes | --gpus | --gpus-per-node | --gres | --time | --job-name | --account | --segment | --switches | -N | -G | -t | -J | -A)
 			value=$2
 			shift
 			;;
@@ -35,7 +37,7 @@ read_options() {
 		--time | -t) limit=$value ;;
 		--job-name | -J) name=$value ;;
 		--account | -A) account=$value ;;
-		--segment) segment=$value ;;
+		--segment | --switches) shape=$value ;;
 		esac
 		shift
 	done
@@ -78,7 +80,7 @@ advise() {
 		options+=("$arg")
 	done
 	read_options "${options[@]}"
-	[ -z "$segment" ] || return
+	[ -z "$shape" ] || return
 	[[ $nodes =~ ^[0-9]*$ && $gpus =~ ^[0-9]*$ && $per_node =~ ^[0-9]*$ ]] || return
 	per_node=${per_node:-$per_node_default}
 	[ -n "$gpus" ] || { [ -n "$nodes" ] && gpus=$((nodes * per_node)); }
@@ -89,7 +91,13 @@ advise() {
 	[ -n "$s" ] && body+=",\"duration_s\":$s,\"duration_basis\":\"limit\""
 	[ -n "$SPILLWAY_CLASS" ] && body+=",\"class\":$(text "$SPILLWAY_CLASS")"
 	answer=$(post /v1/advice "$body}" "${SPILLWAY_TIMEOUT:-0.02}") || return
-	[[ $answer =~ \"slurm\":\[[^]]*\"--segment=([0-9]+)\" ]] && segment=${BASH_REMATCH[1]}
+	if [ "${SPILLWAY_USE:-segment}" = switches ]; then
+		local rest
+		[[ $answer =~ \"domains\":\[([^]]*)\] ]] && rest=${BASH_REMATCH[1]//\"id\":/$'\n'} &&
+			flag=--switches=$(($(wc -l <<<"$rest") - 1))
+	elif [[ $answer =~ \"slurm\":\[[^]]*\"--segment=([0-9]+)\" ]] && [ "${BASH_REMATCH[1]}" -gt 1 ]; then
+		flag=--segment=${BASH_REMATCH[1]}
+	fi
 	[[ $answer =~ \"advice_id\":\"([^\"]+)\" ]] && id=${BASH_REMATCH[1]}
 	[[ $answer =~ \"recommendation\":\"([^\"]+)\" ]] && recommendation=${BASH_REMATCH[1]}
 }
@@ -98,12 +106,12 @@ advise "$@" 2>/dev/null
 if [ -z "$id" ]; then
 	exec "$sbatch" "$@"
 fi
-more=()
-if [ "${segment:-0}" -gt 1 ]; then
-	more=(--segment="$segment")
-	echo "spillway: --segment=$segment keeps it on NVLink ($recommendation)" >&2
+if [ -n "$flag" ] && ! "$sbatch" --help 2>/dev/null | grep -q -- "${flag%%=*}"; then
+	echo "spillway: this sbatch does not know ${flag%%=*}: nothing is added (see SPILLWAY_USE)" >&2
+	flag=
 fi
-out=$("$sbatch" "${more[@]}" "$@")
+[ -n "$flag" ] && echo "spillway: $flag keeps it on NVLink ($recommendation)" >&2
+out=$("$sbatch" ${flag:+"$flag"} "$@")
 status=$?
 [ -n "$out" ] && printf '%s\n' "$out"
 # Which job the advice was for, so that it can be graded. Nobody waits for it.
