@@ -78,6 +78,70 @@ func TestAlertsPassTheirOwnChecks(t *testing.T) {
 	}
 }
 
+// TestReceiverComesFromAFile makes Alertmanager's configuration as receiver.sh does for a site, and lets amtool read it.
+func TestReceiverComesFromAFile(t *testing.T) {
+	amtool := testenv.Binary(t, "amtool")
+	for name, test := range map[string]struct{ file, url, says string }{
+		"an address":                {"https://hooks.example.com/x?a=1&b=%20#c\n", "https://hooks.example.com/x?a=1&b=%20#c", ""},
+		"an address with a port":    {"http://[::1]:9099/alerts", "http://[::1]:9099/alerts", ""},
+		"no file: sent to nobody":   {"", "", "alerts are sent to nobody"},
+		"what would end the quotes": {"http://x/'\n- url: http://y", "refused", "does not hold one address"},
+		"what the shell would run":  {"http://x/$(reboot)|", "refused", "does not hold one address"},
+		"no address of the web":     {"file:///etc/passwd", "refused", "does not hold one address"},
+		"two words":                 {"http://x and more", "refused", "does not hold one address"},
+		"two addresses":             {"http://x\nhttp://y", "refused", "does not hold one address"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			source, made := filepath.Join(dir, "webhook_url"), filepath.Join(dir, "alertmanager.yml")
+			if test.file != "" {
+				if err := os.WriteFile(source, []byte(test.file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var errs bytes.Buffer
+			cmd := exec.CommandContext(t.Context(), filepath.Join(prometheusDir, "receiver.sh"), source)
+			cmd.Stderr = &errs
+			out, err := cmd.Output()
+			if !strings.Contains(errs.String(), test.says) || (err != nil) != (test.url == "refused") {
+				t.Fatalf("got %v and %q, want %q", err, errs.String(), test.says)
+			}
+			if test.url == "refused" {
+				if len(out) > 0 {
+					t.Errorf("wrote %d bytes all the same", len(out))
+				}
+				return
+			}
+			if err := os.WriteFile(made, out, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{{"check-config", made}, {"config", "routes", "test", "--config.file=" + made, "--verify.receivers=team", "severity=critical", "cluster=a"}} {
+				if out, err := exec.CommandContext(t.Context(), amtool, args...).CombinedOutput(); err != nil {
+					t.Errorf("amtool %v: %v\n%s", args, err, out)
+				}
+			}
+			var file struct {
+				Receivers []struct {
+					Name  string `yaml:"name"`
+					Hooks []struct {
+						URL string `yaml:"url"`
+					} `yaml:"webhook_configs"`
+				} `yaml:"receivers"`
+			}
+			if err := yaml.Unmarshal(out, &file); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, hook := range file.Receivers[0].Hooks {
+				got += hook.URL
+			}
+			if got != test.url || len(file.Receivers) != 1 {
+				t.Errorf("the receiver is %q, want %q", got, test.url)
+			}
+		})
+	}
+}
+
 func TestEveryAlertHasARunbookHeadingATestAndAPage(t *testing.T) {
 	runbook, err := os.ReadFile("../../deploy/runbook.md")
 	if err != nil {

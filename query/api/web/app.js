@@ -132,6 +132,7 @@ async function tick(view, root, mine) {
     try {
       const answer = await view.refresh();
       if (mine !== turn) return;
+      if (root.dataset.state === "refused") return show(); // what it drew into was taken off for the refusal
       root.dataset.state = "drawn";
       if (answer) facts(answer);
     } catch (error) {

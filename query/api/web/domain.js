@@ -9,7 +9,6 @@ export function open(root, route, shell) {
   shell.title(id);
   const cluster = route.query.get("cluster") ?? "";
   let at = route.query.get("at") ?? "";
-  put(root, h("h1", null, id), box("loading", "Reading the rack…"));
   const input = h("input", { type: "datetime-local", step: "1", value: at.slice(0, 19), onchange: () => {
     at = input.value ? `${input.value.length === 16 ? `${input.value}:00` : input.value}Z` : "";
     shell.replace({ cluster, at, ...was.times() });
@@ -19,6 +18,12 @@ export function open(root, route, shell) {
     shell.replace({ cluster, at, ...was.times() });
     shell.again();
   });
+
+  // What a reader types into stays in its place while the rest is drawn anew.
+  const heading = h("h1", null, id);
+  const now = h("div", null, box("loading", "Reading the rack…"));
+  const nodes = h("section", { class: "panel" }, h("h2", null, "Nodes"));
+  put(root, heading, h("div", { class: "controls" }, h("label", { class: "field" }, h("span", null, "At (UTC), empty = now"), input)), now, was.section, nodes);
 
   return {
     get every() { return at ? 0 : 10000; },
@@ -30,9 +35,8 @@ export function open(root, route, shell) {
       shell.title(name);
       const real = d.jobs.filter((j) => !j.probe);
       const across = real.filter((j) => j.domains_used > 1).length;
-      put(root,
-        h("h1", null, name, name !== id ? h("span", { class: "name" }, id) : null),
-        h("div", { class: "controls" }, h("label", { class: "field" }, h("span", null, "At (UTC), empty = now"), input)),
+      put(heading, name, name !== id ? h("span", { class: "name" }, id) : null);
+      put(now,
         h("p", { class: "summary" }, at ? `At ${clock(at)}: ` : "", c ? [`${plural(c.gpus_usable, "usable GPU")} of ${c.gpus}: ${c.gpus_held} held, ${c.gpus_free} free`, c.gpus_probe ? `, ${c.gpus_probe} of the free by probe jobs` : "", `. ${plural(c.nodes_free, "node")} of ${c.nodes} wholly free.`] : h("span", { class: "unknown" }, "Its capacity is not known."),
           c?.gpus_basis === "assumed" ? " GPUs per node are assumed." : ""),
         h("p", { class: "summary" }, h("strong", null, real.length === 0 ? "No job would be hit by taking it down." : `Taking it down would hit ${plural(real.length, "job")}`), real.length ? `, of which ${across} also ${across === 1 ? "sits" : "sit"} in other racks.` : ""),
@@ -42,15 +46,14 @@ export function open(root, route, shell) {
             { head: "Verdict", cell: (j) => (j.probe ? "probe job" : badge(j.outcome)) }, { head: "GPUs here", number: true, cell: (j) => figure(j.gpus_here) }, { head: "GPUs in all", number: true, cell: (j) => figure(j.gpus) },
             { head: "Domains", number: true, cell: (j) => figure(j.domains_used) }, { head: "User", cell: (j) => `${j.user} (${j.account || "account not told"})` }, { head: "Began", cell: (j) => when(j.from) },
             { head: "Ends, by its limit", cell: (j) => when(j.expected_end, "no limit known") },
-          ], d.jobs)),
-        was.section,
-        h("section", { class: "panel" }, h("h2", null, "Nodes"), d.nodes.length === 0 ? box("unknown", "No node of it was known then.") : table(plural(d.nodes.length, "node"), [
+          ], d.jobs)));
+      put(nodes, h("h2", null, "Nodes"), d.nodes.length === 0 ? box("unknown", "No node of it was known then.") : table(plural(d.nodes.length, "node"), [
           { head: "Node", cell: (n) => n.node },
           { head: "State", cell: (n) => (n.state === null ? h("span", { class: "unknown" }, "no node record") : [n.state, n.reason].filter(Boolean).join(": ") || h("span", { class: "muted" }, "not told")) },
           { head: "Schedulable", cell: (n) => (n.schedulable === null ? h("span", { class: "unknown" }, "unknown") : n.schedulable ? "yes" : "✗ no") },
           { head: "GPUs usable", number: true, cell: (n) => [figure(n.gpus_usable), " of ", figure(n.gpus_present)] },
           { head: "Partition", cell: (n) => (n.partition.startsWith(`${id}.`) ? h("span", { title: n.partition }, `clique ${n.partition.slice(id.length + 1)}`) : n.partition || h("span", { class: "muted" }, "not told")) }, { head: "Told by", cell: (n) => n.source }, { head: "Since", cell: (n) => when(n.since) },
-        ], d.nodes)));
+        ], d.nodes));
       await reading;
       return d;
     },
