@@ -144,9 +144,13 @@ func (f *flow) build(run stages) (err error) {
 	} else if listen := s.Telemetry.Listen; listen != "" {
 		f.parts = append(f.parts, named{"metrics", func(ctx context.Context) error { return f.tel.Serve(ctx, listen) }})
 	}
+	var stored chan struct{} // the loader tells the passes
+	if run.load && run.enrich {
+		stored = make(chan struct{}, 1)
+	}
 	if run.enrich {
 		passes, err := pass.New(s.Enrich, pass.Deps{
-			Conn: f.conn, Now: time.Now, Log: f.log, Registry: f.tel.Registry, Tracer: f.tel.Tracer("enrich/pass"), Emit: f.producer.Emit,
+			Conn: f.conn, Now: time.Now, Log: f.log, Registry: f.tel.Registry, Tracer: f.tel.Tracer("enrich/pass"), Stored: stored, Emit: f.producer.Emit,
 		})
 		if err != nil {
 			return err
@@ -162,6 +166,12 @@ func (f *flow) build(run stages) (err error) {
 	if run.load {
 		loader, err := load.New(s.Load, load.Deps{
 			Kafka: f.engines.Kafka, ClickHouse: f.engines.ClickHouse.Owner, DeadLetter: f.producer.Emit, Log: f.log,
+			Stored: func() {
+				select {
+				case stored <- struct{}{}:
+				default: // it was told already, or there are no passes here
+				}
+			},
 			Registry: f.tel.Registry, Tracer: f.tel.Tracer("ingest/load"), Now: time.Now,
 		})
 		if err != nil {

@@ -26,10 +26,11 @@ var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Config tunes the passes.
 type Config struct {
-	// Interval is how often the raw tables are asked whether there is anything new, while there is not.
+	// Interval is how often the raw tables are asked whether there is anything new, while there is not; a fifth as often in a
+	// process that loads as well, since there the loader tells.
 	Interval time.Duration `yaml:"interval"`
-	// Gather is the pause after a pass over a few records when there was none for a while; after one over many it is a sixth
-	// of the interval.
+	// Gather is the pause after a pass over a few records when there was none for a while; after one over many it is a
+	// fifteenth of the interval.
 	Gather time.Duration `yaml:"gather"`
 	// Window is how long a job could have waited for its GPUs: a spill is "timing" when enough would have been free by then.
 	Window time.Duration `yaml:"window"`
@@ -53,7 +54,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Interval:   300 * time.Millisecond,
-		Gather:     time.Second,
+		Gather:     2 * time.Second,
 		Window:     15 * time.Minute,
 		Settle:     5 * time.Minute,
 		SlotSizes:  []int{1, 2, 4, 8, 16, 32, 36, 64, 72},
@@ -108,6 +109,8 @@ type Deps struct {
 	Log      *slog.Logger          // nil: nothing is logged
 	Registry prometheus.Registerer // nil: metrics are kept but not registered
 	Tracer   trace.Tracer          // nil: no traces
+	// Stored tells that raw records were stored; it may tell too much and never has to. nil: nobody tells.
+	Stored <-chan struct{}
 	// Emit sends spill records out and returns when they are stored. nil: nobody asked for them. A record may be sent
 	// twice after a crash; the newest judged_at_ms of a key is the valid one.
 	Emit func(ctx context.Context, records ...event.Record) error
@@ -120,6 +123,7 @@ type Passes struct {
 	now    func() time.Time
 	log    *slog.Logger
 	tracer trace.Tracer
+	stored <-chan struct{}
 	emit   func(ctx context.Context, records ...event.Record) error
 	m      *metrics
 
@@ -146,7 +150,7 @@ func New(cfg Config, deps Deps) (*Passes, error) {
 		return nil, errors.New("prepare passes: no clickhouse connection given")
 	}
 	p := &Passes{
-		cfg: cfg, conn: deps.Conn, now: deps.Now, log: deps.Log, tracer: deps.Tracer, emit: deps.Emit,
+		cfg: cfg, conn: deps.Conn, now: deps.Now, log: deps.Log, tracer: deps.Tracer, stored: deps.Stored, emit: deps.Emit,
 	}
 	if p.now == nil {
 		p.now = time.Now

@@ -23,7 +23,6 @@ func (p *Passes) Run(ctx context.Context) error {
 	pause := p.cfg.RetryMin
 	var worked time.Time // when a pass last had something to do
 	for ctx.Err() == nil {
-		wait := p.cfg.Interval
 		quiet := time.Since(worked) > 2*p.cfg.Interval
 		did, err := p.Once(ctx)
 		if did.Rows > 0 {
@@ -34,23 +33,38 @@ func (p *Passes) Run(ctx context.Context) error {
 			pause = p.cfg.RetryMin
 			switch {
 			case did.Rows == 0:
+				p.rest(ctx, p.cfg.Interval, true)
 			case did.Rows < fewRows && quiet: // a pass costs as much for one record as for a hundred: let some gather
-				wait = p.cfg.Gather
+				p.rest(ctx, p.cfg.Gather, false)
 			default: // more has come meanwhile
-				wait /= 6
+				p.rest(ctx, p.cfg.Interval/15, false)
 			}
 		case ctx.Err() != nil:
 			return nil
 		default:
 			p.log.Error("pass failed, trying again", "in", pause, "error", err)
-			wait, pause = pause, min(2*pause, p.cfg.RetryMax)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
+			p.rest(ctx, pause, false)
+			pause = min(2*pause, p.cfg.RetryMax)
 		}
 	}
 	return nil
+}
+
+// toldInterval is how many intervals pass between two looks at the raw tables by a process that is told of what is stored:
+// a loader elsewhere tells nobody.
+const toldInterval = 5
+
+// rest waits. When there was nothing to do, word of new records ends it.
+func (p *Passes) rest(ctx context.Context, wait time.Duration, idle bool) {
+	var stored <-chan struct{}
+	if idle && p.stored != nil {
+		stored, wait = p.stored, toldInterval*wait
+	}
+	select {
+	case <-ctx.Done():
+	case <-stored:
+	case <-time.After(wait):
+	}
 }
 
 // Once judges all that was loaded and is not judged yet, in as many batches as that takes.

@@ -1,8 +1,10 @@
 package pass
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -140,7 +142,7 @@ func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, wh
 	if len(questions) == 0 {
 		return nil, true, nil
 	}
-	rows, err := p.conn.Query(ctx, "SELECT * FROM ("+strings.Join(questions, " UNION ALL ")+") ORDER BY raw, partition")
+	rows, err := p.conn.Query(ctx, strings.Join(questions, " UNION ALL "))
 	if err != nil {
 		return nil, false, fmt.Errorf("find new records: %w", err)
 	}
@@ -162,6 +164,7 @@ func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, wh
 	if err := rows.Err(); err != nil {
 		return nil, false, fmt.Errorf("find new records: %w", err)
 	}
+	slices.SortFunc(b, func(x, y offsetRange) int { return cmp.Or(cmp.Compare(x.Table, y.Table), cmp.Compare(x.Partition, y.Partition)) })
 	p.m.oldest.Store(0)
 	if !oldest.IsZero() {
 		p.m.oldest.Store(oldest.UnixMilli())
