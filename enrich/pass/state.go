@@ -164,7 +164,9 @@ func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, wh
 	if err := rows.Err(); err != nil {
 		return nil, false, fmt.Errorf("find new records: %w", err)
 	}
-	slices.SortFunc(b, func(x, y offsetRange) int { return cmp.Or(cmp.Compare(x.Table, y.Table), cmp.Compare(x.Partition, y.Partition)) })
+	slices.SortFunc(b, func(x, y offsetRange) int {
+		return cmp.Or(cmp.Compare(x.Table, y.Table), cmp.Compare(x.Partition, y.Partition))
+	})
 	p.m.oldest.Store(0)
 	if !oldest.IsZero() {
 		p.m.oldest.Store(oldest.UnixMilli())
