@@ -75,18 +75,23 @@ var slurmJob = regexp.MustCompile(`^[0-9]{1,10}([_+][0-9]{1,10})?$`)
 // slurmdbd keeps comments in a text column, and sacct prints them whole: a sentence or two is what people read there.
 const maxComment = 480
 
-// adminComment is the scontrol command that keeps an explanation with the job. Whatever the job is called, the shell
-// that reads the command sees two plain words.
+// commentMark is what our part of a comment begins with.
+const commentMark = "spillway: "
+
+// adminComment is the shell command that keeps an explanation with the job. What others wrote into its AdminComment stays
+// in front; an explanation from before, which begins with our mark and is the last, makes room. Whatever the job is called,
+// or the comment holds, to the shell it is plain words.
 func adminComment(e read.Explanation) (string, error) {
 	if !slurmJob.MatchString(e.JobID) {
 		return "", usageError("job %q is not one of Slurm's: --admin-comment needs an id such as 4711, 4711_3 or 4711+1", e.JobID)
 	}
-	text := "spillway: " + printable(e.Lines[0])
+	text := commentMark + printable(e.Lines[0])
 	if e.Advice != nil {
 		text += " Next time: " + printable(*e.Advice)
 	}
 	text = shorten(strings.ReplaceAll(text, "`", "'"), maxComment)
-	return "scontrol update JobId=" + e.JobID + " " + shellQuoted("AdminComment="+text), nil
+	return "old=$(scontrol show job " + e.JobID + `) && old=$(printf '%s\n' "$old" | sed -n '/^ *AdminComment=/{s///p;q;}') && ` +
+		"old=${old%%" + strings.TrimSpace(commentMark) + ` *} && scontrol update JobId=` + e.JobID + ` AdminComment="${old:+${old% | } | }"` + shellQuoted(text), nil
 }
 
 // shellQuoted is one word to any POSIX shell: inside single quotes nothing means anything but the quote itself.

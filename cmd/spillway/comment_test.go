@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -25,12 +26,52 @@ var hostile = []string{
 	"'; touch /tmp/owned; echo '", "$(reboot)", "`id`", `\'`, "a\nscontrol shutdown", "\x1b]0;owned\a", "-- JobId=1", "é' \"$HOME\"", "'", strings.Repeat("'", 600), "\xff\xfe'",
 }
 
-// The shell itself says what it makes of the command: `scontrol` is a function there that prints each of its words.
-func TestAdminCommentIsTwoPlainWordsToTheShell(t *testing.T) {
+// shellOf says what the shell makes of a command: `scontrol` is a function there that tells the job as Slurm prints it, with
+// this AdminComment, and prints each of its words when it is to update. Nothing is told of a job that is gone.
+func shellOf(t *testing.T, command, comment string, gone bool) ([]string, error) {
+	t.Helper()
 	sh, err := exec.LookPath("sh")
 	if err != nil {
 		t.Skip("no shell here")
 	}
+	show := `printf 'JobId=4711 JobName=x\n   Comment=AdminComment=no\n   Power=\n'; [ -z "$OLD" ] || printf '   AdminComment=%s\n   StdErr=/x\n' "$OLD"`
+	if gone {
+		show = "return 1"
+	}
+	cmd := exec.Command(sh, "-c", `scontrol() { if [ "$1" = show ]; then `+show+`; else for w in "$@"; do printf '%s\n' "$w"; done; fi; }; `+command)
+	cmd.Env = append(os.Environ(), "OLD="+comment)
+	out, err := cmd.CombinedOutput()
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), err
+}
+
+func TestAdminCommentKeepsWhatIsThere(t *testing.T) {
+	const before, now = "spillway: No spill: job 4711.", "spillway: Spilled by policy. Next time: sbatch --segment=16 keeps all 16 nodes in one domain."
+	command, err := adminComment(explained("4711", "Spilled by policy."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ old, want string }{
+		"none yet":                             {"", now},
+		"another program's":                    {"JS1:H4sIAAAA/+x9", "JS1:H4sIAAAA/+x9 | " + now},
+		"ours alone makes room":                {before, now},
+		"ours behind another's makes room":     {"JS1:H4sIAAAA/+x9 | " + before, "JS1:H4sIAAAA/+x9 | " + now},
+		"quotes and commands stay what it was": {`$(reboot) 'a' "b" \ %s`, `$(reboot) 'a' "b" \ %s | ` + now},
+	} {
+		words, err := shellOf(t, command, test.old, false)
+		if err != nil || len(words) != 3 || words[2] != "AdminComment="+test.want {
+			t.Errorf("%s: got %q %v, want %q", name, words, err, test.want)
+		}
+		again, err := shellOf(t, command, strings.TrimPrefix(words[2], "AdminComment="), false)
+		if err != nil || again[2] != words[2] {
+			t.Errorf("%s: told twice it is %q", name, again)
+		}
+	}
+	if words, err := shellOf(t, command, "kept", true); err == nil || strings.Contains(strings.Join(words, " "), "update") {
+		t.Errorf("a job that Slurm no longer knows: got %q, %v; nothing may be set where nothing could be read", words, err)
+	}
+}
+
+func TestAdminCommentIsTwoPlainWordsToTheShell(t *testing.T) {
 	for _, name := range append(hostile, "pretrain") {
 		command, err := adminComment(explained("4711_3", "Spilled by policy: job 4711_3 ("+name+"), 64 GPUs."))
 		if err != nil {
@@ -39,11 +80,10 @@ func TestAdminCommentIsTwoPlainWordsToTheShell(t *testing.T) {
 		if strings.ContainsAny(command, "\n\x00\x1b") {
 			t.Errorf("%q: the command has more than one line or control characters: %q", name, command)
 		}
-		out, err := exec.Command(sh, "-c", `scontrol() { for w in "$@"; do printf '%s\n' "$w"; done; }; `+command).CombinedOutput()
+		words, err := shellOf(t, command, "", false)
 		if err != nil {
-			t.Fatalf("%q: %v: %s", name, err, out)
+			t.Fatalf("%q: %v: %q", name, err, words)
 		}
-		words := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 		if len(words) != 3 || words[0] != "update" || words[1] != "JobId=4711_3" || !strings.HasPrefix(words[2], "AdminComment=spillway: Spilled by policy") {
 			t.Errorf("%q: the shell sees %q", name, words)
 		}

@@ -17,8 +17,8 @@ func explainCommand() *cobra.Command {
 		Use: "explain JOB", Short: "Why a job spilled or did not, in a few lines", Args: oneArg("JOB", "spillway explain 4711"),
 		Long: "Why a job spilled or did not, in a few lines.\n\n" +
 			"--mail wraps it for the mail a job sends when it ends, with the address of its page.\n" +
-			"--admin-comment prints the scontrol command that keeps it with the job in Slurm's accounting. It replaces the\n" +
-			"AdminComment the job has; only a Slurm administrator may run it.\n" +
+			"--admin-comment prints the command that keeps it with the job in Slurm's accounting, behind whatever the job's\n" +
+			"AdminComment holds already. Only a Slurm administrator may run it, while slurmctld still knows the job.\n" +
 			"--k8s-event prints a Kubernetes Event for `kubectl create -f -`.",
 		Example: "  spillway explain 4711\n" +
 			"  spillway explain --mail \"$SLURM_JOB_ID\" | mail -s \"Job $SLURM_JOB_ID: placement\" \"$SLURM_JOB_USER\"\n" +
@@ -29,7 +29,7 @@ func explainCommand() *cobra.Command {
 	f := cmd.Flags()
 	attempt := f.Int32("attempt", -1, "which attempt, from 0; -1 = the newest")
 	mail := f.Bool("mail", false, "wrapped text for a mail")
-	comment := f.Bool("admin-comment", false, "the scontrol command that sets the job's AdminComment")
+	comment := f.Bool("admin-comment", false, "the command that adds it to the job's AdminComment")
 	event := f.Bool("k8s-event", false, "a Kubernetes Event manifest")
 	kind := f.String("k8s-kind", "batch/v1/Job", "with --k8s-event: group/version/Kind of what the job is")
 	cmd.MarkFlagsMutuallyExclusive("mail", "admin-comment", "k8s-event")

@@ -361,7 +361,7 @@ func TestPage(t *testing.T) {
 			}
 			return out.String()
 		}
-		for flag, want := range map[string]string{"--mail": "/jobs/" + spill.JobID, "--admin-comment": "scontrol update JobId=" + spill.JobID + " 'AdminComment=spillway: Spilled"} {
+		for flag, want := range map[string]string{"--mail": "/jobs/" + spill.JobID, "--admin-comment": "scontrol update JobId=" + spill.JobID + ` AdminComment="${old:+${old% | } | }"'spillway: Spilled`} {
 			var out, errs strings.Builder
 			if code := run(context.Background(), []string{"explain", flag, spill.JobID, "--api", "http://" + f.server.Addr()}, &out, &errs); code != exitOK || !strings.Contains(out.String(), want) {
 				t.Errorf("explain %s ended with %d, want %q: %s%s", flag, code, want, out.String(), errs.String())
