@@ -37,6 +37,8 @@ type Config struct {
 	Files []string `yaml:"files"`
 	// DNS are names whose records are the targets.
 	DNS []DNS `yaml:"dns"`
+	// Kubernetes are API servers whose pods, or slices of endpoints, are the targets.
+	Kubernetes []Kubernetes `yaml:"kubernetes"`
 	// Rediscover is how often files and names are read again. What fails keeps its last good list.
 	Rediscover time.Duration `yaml:"rediscover"`
 
@@ -127,6 +129,9 @@ func (c *Config) Validate(fail func(key, format string, args ...any)) {
 			fail(fmt.Sprintf("files[%d]", i), "%q ends neither in .json nor in .yml or .yaml, which tells its form", path)
 		}
 	}
+	for i := range c.Kubernetes {
+		c.Kubernetes[i].validate(fmt.Sprintf("kubernetes[%d]", i), fail)
+	}
 	for i, d := range c.DNS {
 		if len(d.Names) == 0 {
 			fail(fmt.Sprintf("dns[%d].names", i), "there is none; give one, for example _dcgm._tcp.example.com")
@@ -145,8 +150,8 @@ func (c *Config) Warnings() []string {
 	if c.Timeout > c.Interval {
 		out = append(out, fmt.Sprintf("timeout: %v is longer than interval, so a target that hangs misses its next slots", c.Timeout))
 	}
-	if len(c.Targets) == 0 && len(c.Files) == 0 && len(c.DNS) == 0 {
-		out = append(out, "targets: there is none, and neither files nor dns to find them")
+	if len(c.Targets) == 0 && len(c.Files) == 0 && len(c.DNS) == 0 && len(c.Kubernetes) == 0 {
+		out = append(out, "targets: there is none, and neither files, dns nor kubernetes to find them")
 	}
 	return out
 }
@@ -206,13 +211,9 @@ func (c *Config) NodeName(t *Target, name string) string {
 func (c *Config) tls() (*tls.Config, error) {
 	out := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read ca_file: %w", err)
-		}
-		out.RootCAs = x509.NewCertPool()
-		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read ca_file: %s holds no certificate in PEM form", c.CAFile)
+		var err error
+		if out.RootCAs, err = readCAs(c.CAFile); err != nil {
+			return nil, err
 		}
 	}
 	if c.CertFile != "" && c.KeyFile != "" {
@@ -223,6 +224,18 @@ func (c *Config) tls() (*tls.Config, error) {
 		out.Certificates = []tls.Certificate{pair}
 	}
 	return out, nil
+}
+
+func readCAs(path string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read ca_file: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read ca_file: %s holds no certificate in PEM form", path)
+	}
+	return pool, nil
 }
 
 // Errors collects what is wrong with a configuration.

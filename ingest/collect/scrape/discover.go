@@ -23,6 +23,7 @@ type discovery struct {
 	cfg      *Config
 	resolver *net.Resolver
 	known    map[string][]Group // by file, or by type and name
+	watches  []*kubeWatch       // these remember by themselves
 }
 
 // find reads everything again. The targets are those of all that could be read now or before; each URL stands once.
@@ -70,6 +71,13 @@ func (d *discovery) find(ctx context.Context) ([]Target, error) {
 	maps.DeleteFunc(d.known, func(list string, _ []Group) bool { return !lists[list] })
 
 	groups := slices.Clone(d.cfg.Targets)
+	for _, w := range d.watches {
+		found, err := w.groups()
+		if err != nil {
+			errs = append(errs, err)
+		}
+		groups = append(groups, found...)
+	}
 	for _, list := range slices.Sorted(maps.Keys(d.known)) {
 		groups = append(groups, d.known[list]...)
 	}

@@ -46,6 +46,7 @@ type Pool struct {
 	deps      Deps
 	client    *client
 	discovery *discovery
+	changed   chan struct{} // what is watched has
 }
 
 // NewPool makes a pool and starts nothing. The configuration must be valid.
@@ -65,6 +66,10 @@ func NewPool(cfg Config, deps Deps) (*Pool, error) {
 		return nil, err
 	}
 	p.discovery = &discovery{cfg: &p.cfg, resolver: p.deps.Resolver, known: map[string][]Group{}}
+	p.changed = make(chan struct{}, 1)
+	for _, k := range p.cfg.Kubernetes {
+		p.discovery.watches = append(p.discovery.watches, newKubeWatch(&p.cfg, k, p.deps.Log, p.changed))
+	}
 	return p, nil
 }
 
@@ -102,6 +107,9 @@ func (p *Pool) Run(ctx context.Context, out collect.Emitter) error {
 	ask, done, lists := make(chan *entry), make(chan asked), make(chan found)
 	for range p.cfg.Concurrency {
 		wg.Go(func() { p.work(ctx, ask, done, out) })
+	}
+	for _, w := range p.discovery.watches {
+		wg.Go(func() { w.run(ctx) })
 	}
 	wg.Go(func() { p.discover(ctx, lists) })
 
@@ -183,8 +191,15 @@ func (p *Pool) scrape(ctx context.Context, t *Target, reader Reader, buf []byte,
 	return buf, nil
 }
 
-// discover looks for targets now and again.
+// discover looks for targets now and again, and when what is watched changes.
 func (p *Pool) discover(ctx context.Context, lists chan<- found) {
+	for _, w := range p.discovery.watches {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.tried:
+		}
+	}
 	tick := time.NewTicker(p.cfg.Rediscover)
 	defer tick.Stop()
 	for {
@@ -201,6 +216,12 @@ func (p *Pool) discover(ctx context.Context, lists chan<- found) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-p.changed:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(min(watchPause, p.cfg.Rediscover)):
+			}
 		}
 	}
 }
