@@ -109,26 +109,26 @@ type attemptRow struct {
 // Job gives one job by the scheduler's own id. An empty cluster is fine while the id exists in one cluster only;
 // otherwise the error wraps ErrAmbiguous and names them. An unknown id wraps ErrNotFound.
 func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
-	runs, err := rows[attemptRow](ctx, r, "attempts_of_job", params{"cluster": cluster, "job_id": jobID})
-	if err != nil {
-		return nil, err
+	var runs []attemptRow
+	known := func(ctx context.Context) (err error) {
+		runs, err = rows[attemptRow](ctx, r, "attempts_of_job", params{"cluster": cluster, "job_id": jobID})
+		return err
 	}
-	if len(runs) == 0 {
-		where := "any cluster"
-		if cluster != "" {
-			where = "cluster " + cluster
+	if cluster == "" { // which one it is comes first
+		if err := known(ctx); err != nil {
+			return nil, err
 		}
-		return nil, fmt.Errorf("job %s in %s: %w: it was never seen, or the id is of an array (ask for one task's own id)",
-			jobID, where, ErrNotFound)
-	}
-	for _, run := range runs {
-		if run.Cluster != runs[0].Cluster {
-			return nil, fmt.Errorf("job %s is known in %s and %s: %w: say which with cluster", jobID, runs[0].Cluster,
-				run.Cluster, ErrAmbiguous)
+		if len(runs) == 0 {
+			return nil, unknownJob(jobID, "any cluster")
 		}
+		for _, run := range runs {
+			if run.Cluster != runs[0].Cluster {
+				return nil, fmt.Errorf("job %s is known in %s and %s: %w: say which with cluster", jobID, runs[0].Cluster,
+					run.Cluster, ErrAmbiguous)
+			}
+		}
+		cluster = runs[0].Cluster
 	}
-	job := &Job{Cluster: runs[0].Cluster, JobID: jobID, Attempts: make([]Attempt, len(runs))}
-	key := params{"cluster": job.Cluster, "job_id": jobID}
 
 	type placementRow struct {
 		Attempt      string     `ch:"attempt"`
@@ -145,17 +145,25 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 	var held []placementRow
 	var verdicts []verdictRow
 	var told []evidenceRow
+	key := params{"cluster": cluster, "job_id": jobID}
 	g, gctx := errgroup.WithContext(ctx)
+	if runs == nil {
+		g.Go(func() error { return known(gctx) })
+	}
 	g.Go(func() (err error) { held, err = rows[placementRow](gctx, r, "placements_of_job", key); return })
 	g.Go(func() (err error) { verdicts, err = rows[verdictRow](gctx, r, "verdicts_of_job", key); return })
 	g.Go(func() (err error) { told, err = rows[evidenceRow](gctx, r, "evidence_of_job", key); return })
+	var names *labels
+	g.Go(func() (err error) { names, err = r.freshLabels(gctx); return })
+	var fresh Freshness
+	g.Go(func() (err error) { fresh, err = r.freshness(gctx, cluster); return })
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	names, err := r.freshLabels(ctx)
-	if err != nil {
-		return nil, err
+	if len(runs) == 0 {
+		return nil, unknownJob(jobID, "cluster "+cluster)
 	}
+	job := &Job{Cluster: cluster, JobID: jobID, Attempts: make([]Attempt, len(runs)), Freshness: fresh}
 	for i, run := range runs {
 		a := run.attempt()
 		for _, h := range held {
@@ -189,8 +197,11 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 		}
 		job.Attempts[i] = a
 	}
-	job.Freshness, err = r.freshness(ctx, job.Cluster)
-	return job, err
+	return job, nil
+}
+
+func unknownJob(jobID, where string) error {
+	return fmt.Errorf("job %s in %s: %w: it was never seen, or the id is of an array (ask for one task's own id)", jobID, where, ErrNotFound)
 }
 
 func (run attemptRow) attempt() Attempt {
