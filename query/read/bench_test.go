@@ -25,21 +25,25 @@ func filled(b *testing.B, statements ...string) *Reader {
 	return New(server.Conn, func() time.Time { return noon })
 }
 
+// mapSeed is 100,008 GPUs in 1,389 racks with 6,000 jobs.
+var mapSeed = []string{
+	`INSERT INTO membership (cluster, node, valid_from, valid_to, domain, levels, source, generation, version)
+		SELECT 'c', concat('r', toString(intDiv(number, 18)), 'n', toString(number % 18)), '2026-01-01', '2200-01-01',
+		concat('d', toString(intDiv(number, 18))), map('rack', concat('rack', toString(intDiv(number, 18)))), 'nvml', 1, 1 FROM numbers(25002)`,
+	`INSERT INTO node_states (cluster, node, valid_from, valid_to, gpus_present, gpus_usable, schedulable, state_raw, version)
+		SELECT 'c', concat('r', toString(intDiv(number, 18)), 'n', toString(number % 18)), '2026-01-01', '2200-01-01', 4, 4, true, 'ALLOCATED', 1 FROM numbers(25002)`,
+	`INSERT INTO attempts (cluster, job_id, attempt, name, user, account, state, start, gpus, version)
+		SELECT 'c', toString(number), 'r0', 'train', 'u', 'a', 'running', '2026-11-01', 16, 1 FROM numbers(6000)`,
+	`INSERT INTO placements (cluster, job_id, attempt, valid_from, valid_to, nodes, node_gpus, gpus, gpus_basis, version)
+		SELECT 'c', toString(number), 'r0', '2026-11-01', '2200-01-01',
+		arrayMap(i -> concat('r', toString(intDiv(number * 4 + i, 18)), 'n', toString((number * 4 + i) % 18)), range(4)), [4, 4, 4, 4], 16, 'exact', 1 FROM numbers(6000)`,
+	`INSERT INTO verdicts (cluster, job_id, attempt, valid_from, valid_to, outcome, gpus, domains_used, domains_min, version)
+		SELECT 'c', toString(number), 'r0', '2026-11-01', '2200-01-01', 'spill', 16, 2, 1, 1 FROM numbers(6000)`,
+}
+
 // BenchmarkMap asks for 100,008 GPUs in 1,389 racks with 6,000 jobs, nothing remembered.
 func BenchmarkMap(b *testing.B) {
-	r := filled(b,
-		`INSERT INTO membership (cluster, node, valid_from, valid_to, domain, levels, source, generation, version)
-			SELECT 'c', concat('r', toString(intDiv(number, 18)), 'n', toString(number % 18)), '2026-01-01', '2200-01-01',
-			concat('d', toString(intDiv(number, 18))), map('rack', concat('rack', toString(intDiv(number, 18)))), 'nvml', 1, 1 FROM numbers(25002)`,
-		`INSERT INTO node_states (cluster, node, valid_from, valid_to, gpus_present, gpus_usable, schedulable, state_raw, version)
-			SELECT 'c', concat('r', toString(intDiv(number, 18)), 'n', toString(number % 18)), '2026-01-01', '2200-01-01', 4, 4, true, 'ALLOCATED', 1 FROM numbers(25002)`,
-		`INSERT INTO attempts (cluster, job_id, attempt, name, user, account, state, start, gpus, version)
-			SELECT 'c', toString(number), 'r0', 'train', 'u', 'a', 'running', '2026-11-01', 16, 1 FROM numbers(6000)`,
-		`INSERT INTO placements (cluster, job_id, attempt, valid_from, valid_to, nodes, node_gpus, gpus, gpus_basis, version)
-			SELECT 'c', toString(number), 'r0', '2026-11-01', '2200-01-01',
-			arrayMap(i -> concat('r', toString(intDiv(number * 4 + i, 18)), 'n', toString((number * 4 + i) % 18)), range(4)), [4, 4, 4, 4], 16, 'exact', 1 FROM numbers(6000)`,
-		`INSERT INTO verdicts (cluster, job_id, attempt, valid_from, valid_to, outcome, gpus, domains_used, domains_min, version)
-			SELECT 'c', toString(number), 'r0', '2026-11-01', '2200-01-01', 'spill', 16, 2, 1, 1 FROM numbers(6000)`)
+	r := filled(b, mapSeed...)
 	for b.Loop() {
 		m, err := r.MapAt(context.Background(), "", noon)
 		if err != nil || len(m.Domains.Domain) != 1389 || len(m.Held.Node) != 24000 {

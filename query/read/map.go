@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -91,13 +92,46 @@ func (r *Reader) MapNow(ctx context.Context, cluster string) (*Map, error) {
 	return fresh, nil
 }
 
-type mapNodeRow struct {
-	Cluster string  `ch:"cluster"`
-	Node    string  `ch:"node"`
-	Domain  string  `ch:"domain"`
-	Present *uint16 `ch:"gpus_present"`
-	Usable  *uint16 `ch:"gpus_usable"`
-	State   string  `ch:"state"`
+// mapDomainRow is one domain; its lists have an entry a node, see listed.
+type mapDomainRow struct {
+	Cluster string `ch:"cluster"`
+	Domain  string `ch:"domain"`
+	Nodes   string `ch:"nodes"`
+	Present string `ch:"gpus_present"`
+	Usable  string `ch:"gpus_usable"`
+	States  string `ch:"states"`
+}
+
+// listed takes a list apart that the statements send as one text.
+func listed(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\x1F")
+}
+
+// smallNumbers are what most entries of such a list are; sharing them spares a hundred thousand allocations.
+var smallNumbers = func() (out [64]uint16) {
+	for i := range out {
+		out[i] = uint16(i)
+	}
+	return out
+}()
+
+// numberAt reads an entry of a list; nil = empty or not there, which is unknown.
+func numberAt(list []string, i int) *uint16 {
+	if i >= len(list) {
+		return nil
+	}
+	n, err := strconv.ParseUint(list[i], 10, 16)
+	if err != nil {
+		return nil
+	}
+	if n < uint64(len(smallNumbers)) {
+		return &smallNumbers[n]
+	}
+	big := uint16(n)
+	return &big
 }
 
 type mapHeldRow struct {
@@ -114,8 +148,8 @@ type mapHeldRow struct {
 	ValidFrom    time.Time  `ch:"valid_from"`
 	ExpectedEnd  *time.Time `ch:"expected_end"`
 	GPUs         *uint32    `ch:"gpus"`
-	Nodes        []string   `ch:"nodes"`
-	NodeGPUs     []*uint16  `ch:"node_gpus"`
+	Nodes        string     `ch:"nodes"`
+	NodeGPUs     string     `ch:"node_gpus"`
 	Outcome      *string    `ch:"outcome"`
 	Cause        *string    `ch:"cause"`
 	DomainsUsed  *uint32    `ch:"domains_used"`
@@ -126,13 +160,13 @@ type mapHeldRow struct {
 func (r *Reader) MapAt(ctx context.Context, cluster string, at time.Time) (*Map, error) {
 	p := params{"cluster": cluster}.time("at", at)
 	// Both are asked at once: each takes about half of the time there is.
-	var nodes []mapNodeRow
-	var nodesErr error
+	var domains []mapDomainRow
+	var domainsErr error
 	var asking sync.WaitGroup
-	asking.Go(func() { nodes, nodesErr = rows[mapNodeRow](ctx, r, "map_nodes_at", p) })
+	asking.Go(func() { domains, domainsErr = rows[mapDomainRow](ctx, r, "map_nodes_at", p) })
 	held, err := rows[mapHeldRow](ctx, r, "map_held_at", p)
 	asking.Wait()
-	if err := cmp.Or(nodesErr, err); err != nil {
+	if err := cmp.Or(domainsErr, err); err != nil {
 		return nil, err
 	}
 	names, err := r.freshLabels(ctx)
@@ -140,69 +174,64 @@ func (r *Reader) MapAt(ctx context.Context, cluster string, at time.Time) (*Map,
 		return nil, err
 	}
 	out := &Map{At: at, States: []string{}, Jobs: make([]MapJob, 0, len(held))}
-	index := out.place(nodes, names)
+	index := out.place(domains, names)
 	out.hold(held, index)
 	out.Freshness, err = r.freshness(ctx, cluster)
 	return out, err
 }
 
 // place fills the columns of domains and nodes, in the order people count racks in, and gives each node's place.
-func (m *Map) place(nodes []mapNodeRow, names *labels) map[[2]string]int {
-	type member struct {
-		mapNodeRow
-		order string // by which nodes are ordered in their rack
-	}
+func (m *Map) place(domains []mapDomainRow, names *labels) map[[2]string]int {
 	type rack struct {
-		cluster, domain string
-		label           *string
-		order           string // by which racks are ordered
-		members         []member
+		mapDomainRow
+		label *string
+		name  string
 	}
-	byKey := map[[2]string]*rack{}
-	racks := []*rack{}
-	for _, n := range nodes {
-		in := byKey[[2]string{n.Cluster, n.Domain}]
-		if in == nil {
-			in = &rack{cluster: n.Cluster, domain: n.Domain, label: names.label(n.Cluster, n.Domain)}
-			in.order = countable(nameOf(n.Domain, in.label))
-			byKey[[2]string{n.Cluster, n.Domain}] = in
-			racks = append(racks, in)
-		}
-		in.members = append(in.members, member{n, countable(n.Node)})
+	racks, count := make([]rack, len(domains)), 0
+	for i, d := range domains {
+		label := names.label(d.Cluster, d.Domain)
+		racks[i] = rack{d, label, nameOf(d.Domain, label)}
+		count += strings.Count(d.Nodes, "\x1F") + 1
 	}
-	slices.SortFunc(racks, func(a, b *rack) int {
-		unknown := func(r *rack) int {
-			if r.domain == "" {
+	slices.SortFunc(racks, func(a, b rack) int {
+		unknown := func(r rack) int {
+			if r.Domain == "" {
 				return 1
 			}
 			return 0
 		}
-		return cmp.Or(strings.Compare(a.cluster, b.cluster), unknown(a)-unknown(b), strings.Compare(a.order, b.order), strings.Compare(a.domain, b.domain))
+		return cmp.Or(strings.Compare(a.Cluster, b.Cluster), unknown(a)-unknown(b), compareCounting(a.name, b.name), strings.Compare(a.Domain, b.Domain))
 	})
 	m.Domains = MapDomains{Cluster: []string{}, Domain: []string{}, Label: []*string{}, FirstNode: []int{}}
-	m.Nodes = MapNodes{
-		Name: make([]string, 0, len(nodes)), Present: make([]*uint16, 0, len(nodes)), Usable: make([]*uint16, 0, len(nodes)),
-		State: make([]int, 0, len(nodes)),
-	}
-	index := make(map[[2]string]int, len(nodes))
+	m.Nodes = MapNodes{Name: make([]string, 0, count), Present: make([]*uint16, 0, count), Usable: make([]*uint16, 0, count), State: make([]int, 0, count)}
+	index := make(map[[2]string]int, count)
 	states := map[string]int{}
 	for _, in := range racks {
-		m.Domains.Cluster, m.Domains.Domain = append(m.Domains.Cluster, in.cluster), append(m.Domains.Domain, in.domain)
+		m.Domains.Cluster, m.Domains.Domain = append(m.Domains.Cluster, in.Cluster), append(m.Domains.Domain, in.Domain)
 		m.Domains.Label, m.Domains.FirstNode = append(m.Domains.Label, in.label), append(m.Domains.FirstNode, len(m.Nodes.Name))
-		slices.SortFunc(in.members, func(a, b member) int { return strings.Compare(a.order, b.order) })
-		for _, n := range in.members {
-			state, ok := states[n.State]
+		names, present, usable, told := listed(in.Nodes), listed(in.Present), listed(in.Usable), listed(in.States)
+		order := make([]int, len(names))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortFunc(order, func(a, b int) int { return compareCounting(names[a], names[b]) })
+		for _, i := range order {
+			text := ""
+			if i < len(told) {
+				text = told[i]
+			}
+			state, ok := states[text]
 			if !ok {
 				state = len(m.States)
-				states[n.State] = state
-				m.States = append(m.States, n.State)
+				states[text] = state
+				m.States = append(m.States, text)
 			}
-			index[[2]string{n.Cluster, n.Node}] = len(m.Nodes.Name)
-			m.Nodes.Name, m.Nodes.State = append(m.Nodes.Name, n.Node), append(m.Nodes.State, state)
-			m.Nodes.Present, m.Nodes.Usable = append(m.Nodes.Present, n.Present), append(m.Nodes.Usable, n.Usable)
+			index[[2]string{in.Cluster, names[i]}] = len(m.Nodes.Name)
+			m.Nodes.Name, m.Nodes.State = append(m.Nodes.Name, names[i]), append(m.Nodes.State, state)
+			m.Nodes.Present, m.Nodes.Usable = append(m.Nodes.Present, numberAt(present, i)), append(m.Nodes.Usable, numberAt(usable, i))
 		}
 	}
-	m.Domains.FirstNode = append(m.Domains.FirstNode, len(nodes))
+	m.Domains.FirstNode = append(m.Domains.FirstNode, len(m.Nodes.Name))
 	return index
 }
 
@@ -220,40 +249,44 @@ func (m *Map) hold(held []mapHeldRow, index map[[2]string]int) {
 			job.Cause = text(*h.Cause)
 		}
 		m.Jobs = append(m.Jobs, job)
-		for i, node := range h.Nodes {
+		counts := listed(h.NodeGPUs)
+		for i, node := range listed(h.Nodes) {
 			at, ok := index[[2]string{h.Cluster, node}]
 			if !ok {
 				continue
 			}
-			var gpus *uint16
-			if i < len(h.NodeGPUs) {
-				gpus = h.NodeGPUs[i]
-			}
-			m.Held.Node, m.Held.Job, m.Held.GPUs = append(m.Held.Node, at), append(m.Held.Job, len(m.Jobs)-1), append(m.Held.GPUs, gpus)
+			m.Held.Node, m.Held.Job, m.Held.GPUs = append(m.Held.Node, at), append(m.Held.Job, len(m.Jobs)-1), append(m.Held.GPUs, numberAt(counts, i))
 		}
 	}
 }
 
-// countable pads runs of digits, so that names compare as people count: rack2 before rack10.
-func countable(name string) string {
-	const width = 12
-	var b strings.Builder
-	b.Grow(len(name) + 2*width)
-	for i := 0; i < len(name); {
-		n := 0
-		for i+n < len(name) && name[i+n] >= '0' && name[i+n] <= '9' {
-			n++
-		}
-		if n == 0 {
-			b.WriteByte(name[i])
-			i++
+// compareCounting compares names as people count: rack2 before rack10. Runs of digits compare by value, and where only
+// their leading zeros differ, by text.
+func compareCounting(a, b string) int {
+	i, j := 0, 0
+	for i < len(a) && j < len(b) {
+		na, nb := digits(a[i:]), digits(b[j:])
+		if na == 0 || nb == 0 {
+			if a[i] != b[j] {
+				return cmp.Compare(a[i], b[j])
+			}
+			i, j = i+1, j+1
 			continue
 		}
-		if n < width {
-			b.WriteString("000000000000"[:width-n])
+		x, y := strings.TrimLeft(a[i:i+na], "0"), strings.TrimLeft(b[j:j+nb], "0")
+		if c := cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)); c != 0 {
+			return c
 		}
-		b.WriteString(name[i : i+n])
-		i += n
+		i, j = i+na, j+nb
 	}
-	return b.String()
+	return cmp.Or(cmp.Compare(len(a)-i, len(b)-j), strings.Compare(a, b))
+}
+
+// digits is how many of them a text begins with.
+func digits(s string) int {
+	n := 0
+	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+		n++
+	}
+	return n
 }

@@ -56,8 +56,8 @@ func TestMapShowsWhoIsWhere(t *testing.T) {
 }
 
 func TestNamesCompareAsPeopleCount(t *testing.T) {
-	for _, pair := range [][2]string{{"rack2", "rack10"}, {"r1-n9", "r1-n10"}, {"a", "b1"}, {"n", "n1"}, {"n007", "n8"}} {
-		if countable(pair[0]) >= countable(pair[1]) {
+	for _, pair := range [][2]string{{"rack2", "rack10"}, {"r1-n9", "r1-n10"}, {"a", "b1"}, {"n", "n1"}, {"n007", "n8"}, {"n7", "n007x"}, {"n07", "n7"}, {"9", "a"}, {"", "a"}, {"99999999999999999998", "99999999999999999999"}} {
+		if compareCounting(pair[0], pair[1]) >= 0 || compareCounting(pair[1], pair[0]) <= 0 || compareCounting(pair[0], pair[0]) != 0 {
 			t.Errorf("%s does not come before %s", pair[0], pair[1])
 		}
 	}
