@@ -20,6 +20,7 @@ const (
 	TableMembershipEvents = "membership_events"
 	TableNodeEvents       = "node_events"
 	TableSourceEvents     = "source_events"
+	TableBenchmarkEvents  = "benchmark_events"
 	TableCounters         = "counters"
 	TableDeadLetters      = "dead_letters"
 )
@@ -55,7 +56,7 @@ const TableSchemaSteps = "schema_steps"
 func RawTables() []string {
 	return []string{
 		TablePlacementEvents, TableMembershipEvents, TableNodeEvents, TableSourceEvents, TableCounters,
-		TableDeadLetters,
+		TableBenchmarkEvents, TableDeadLetters,
 	}
 }
 

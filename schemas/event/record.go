@@ -22,6 +22,7 @@ const (
 	TopicDomain     = "spillway.domain.v1"
 	TopicWorkload   = "spillway.workload.v1"
 	TopicSource     = "spillway.source.v1"
+	TopicBenchmark  = "spillway.benchmark.v1"
 	TopicSpill      = "spillway.spill.v1"
 	TopicDeadLetter = "spillway.deadletter.v1"
 )
@@ -57,6 +58,8 @@ func New(topic string) (Record, error) {
 		return &Workload{}, nil
 	case TopicSource:
 		return &Source{}, nil
+	case TopicBenchmark:
+		return &Benchmark{}, nil
 	case TopicSpill:
 		return &Spill{}, nil
 	case TopicDeadLetter:
@@ -69,7 +72,7 @@ func New(topic string) (Record, error) {
 func Topics() []string {
 	return []string{
 		TopicPlacement, TopicMembership, TopicNode, TopicCounters, TopicDomain, TopicWorkload,
-		TopicSource, TopicSpill, TopicDeadLetter,
+		TopicSource, TopicBenchmark, TopicSpill, TopicDeadLetter,
 	}
 }
 

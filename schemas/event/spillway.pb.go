@@ -2221,6 +2221,236 @@ func (x *Spill) GetServiceClass() string {
 	return ""
 }
 
+// Benchmark is one run of a communication test between GPUs, and what it measured for each message size. Columns of
+// measurements are as long as size_bytes, those of nodes as long as node. Key: cluster/run_id.
+type Benchmark struct {
+	state                   protoimpl.MessageState `protogen:"open.v1"`
+	Cluster                 string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	RunId                   string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"` // the same for the same run, however often and how far its output was read
+	Source                  string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`            // nccl_tests
+	Operation               string                 `protobuf:"bytes,4,opt,name=operation,proto3" json:"operation,omitempty"`      // all_reduce, all_gather, ...
+	Version                 string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`          // of the test program
+	GpuModel                string                 `protobuf:"bytes,6,opt,name=gpu_model,json=gpuModel,proto3" json:"gpu_model,omitempty"`
+	Node                    []string               `protobuf:"bytes,7,rep,name=node,proto3" json:"node,omitempty"`                                                        // in the order of the ranks; empty = the output does not tell where it ran
+	NodeGpus                []uint32               `protobuf:"varint,8,rep,packed,name=node_gpus,json=nodeGpus,proto3" json:"node_gpus,omitempty"`                        // GPUs on each
+	NodeClusterUuid         []string               `protobuf:"bytes,9,rep,name=node_cluster_uuid,json=nodeClusterUuid,proto3" json:"node_cluster_uuid,omitempty"`         // NVLink domain of each as the program was told it, '' = it was not; no proof
+	MultiNodeNvlink         *bool                  `protobuf:"varint,10,opt,name=multi_node_nvlink,json=multiNodeNvlink,proto3,oneof" json:"multi_node_nvlink,omitempty"` // whether the program joined its nodes by NVLink
+	SizeBytes               []uint64               `protobuf:"varint,11,rep,packed,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	InPlace                 []bool                 `protobuf:"varint,12,rep,packed,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
+	DataType                []string               `protobuf:"bytes,13,rep,name=data_type,json=dataType,proto3" json:"data_type,omitempty"`
+	Reduction               []string               `protobuf:"bytes,14,rep,name=reduction,proto3" json:"reduction,omitempty"` // '' = the operation has none
+	Seconds                 []float64              `protobuf:"fixed64,15,rep,packed,name=seconds,proto3" json:"seconds,omitempty"`
+	AlgorithmBytesPerSecond []float64              `protobuf:"fixed64,16,rep,packed,name=algorithm_bytes_per_second,json=algorithmBytesPerSecond,proto3" json:"algorithm_bytes_per_second,omitempty"`
+	BusBytesPerSecond       []float64              `protobuf:"fixed64,17,rep,packed,name=bus_bytes_per_second,json=busBytesPerSecond,proto3" json:"bus_bytes_per_second,omitempty"`
+	WrongValues             []float64              `protobuf:"fixed64,18,rep,packed,name=wrong_values,json=wrongValues,proto3" json:"wrong_values,omitempty"` // NaN = not checked
+	WrongTotal              *int64                 `protobuf:"varint,19,opt,name=wrong_total,json=wrongTotal,proto3,oneof" json:"wrong_total,omitempty"`      // over all sizes; not set = the run ended before it said so
+	Passed                  *bool                  `protobuf:"varint,20,opt,name=passed,proto3,oneof" json:"passed,omitempty"`                                // the threshold that the run was given; not set = none
+	Truncated               bool                   `protobuf:"varint,21,opt,name=truncated,proto3" json:"truncated,omitempty"`                                // the output has no end: the run died or goes on
+	Failure                 string                 `protobuf:"bytes,22,opt,name=failure,proto3" json:"failure,omitempty"`                                     // what the program says went wrong
+	ObservedAtMs            int64                  `protobuf:"varint,23,opt,name=observed_at_ms,json=observedAtMs,proto3" json:"observed_at_ms,omitempty"`    // when the output was last written
+	Revision                uint64                 `protobuf:"varint,24,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
+}
+
+func (x *Benchmark) Reset() {
+	*x = Benchmark{}
+	mi := &file_spillway_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Benchmark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Benchmark) ProtoMessage() {}
+
+func (x *Benchmark) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Benchmark.ProtoReflect.Descriptor instead.
+func (*Benchmark) Descriptor() ([]byte, []int) {
+	return file_spillway_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Benchmark) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *Benchmark) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *Benchmark) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Benchmark) GetOperation() string {
+	if x != nil {
+		return x.Operation
+	}
+	return ""
+}
+
+func (x *Benchmark) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Benchmark) GetGpuModel() string {
+	if x != nil {
+		return x.GpuModel
+	}
+	return ""
+}
+
+func (x *Benchmark) GetNode() []string {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *Benchmark) GetNodeGpus() []uint32 {
+	if x != nil {
+		return x.NodeGpus
+	}
+	return nil
+}
+
+func (x *Benchmark) GetNodeClusterUuid() []string {
+	if x != nil {
+		return x.NodeClusterUuid
+	}
+	return nil
+}
+
+func (x *Benchmark) GetMultiNodeNvlink() bool {
+	if x != nil && x.MultiNodeNvlink != nil {
+		return *x.MultiNodeNvlink
+	}
+	return false
+}
+
+func (x *Benchmark) GetSizeBytes() []uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return nil
+}
+
+func (x *Benchmark) GetInPlace() []bool {
+	if x != nil {
+		return x.InPlace
+	}
+	return nil
+}
+
+func (x *Benchmark) GetDataType() []string {
+	if x != nil {
+		return x.DataType
+	}
+	return nil
+}
+
+func (x *Benchmark) GetReduction() []string {
+	if x != nil {
+		return x.Reduction
+	}
+	return nil
+}
+
+func (x *Benchmark) GetSeconds() []float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return nil
+}
+
+func (x *Benchmark) GetAlgorithmBytesPerSecond() []float64 {
+	if x != nil {
+		return x.AlgorithmBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Benchmark) GetBusBytesPerSecond() []float64 {
+	if x != nil {
+		return x.BusBytesPerSecond
+	}
+	return nil
+}
+
+func (x *Benchmark) GetWrongValues() []float64 {
+	if x != nil {
+		return x.WrongValues
+	}
+	return nil
+}
+
+func (x *Benchmark) GetWrongTotal() int64 {
+	if x != nil && x.WrongTotal != nil {
+		return *x.WrongTotal
+	}
+	return 0
+}
+
+func (x *Benchmark) GetPassed() bool {
+	if x != nil && x.Passed != nil {
+		return *x.Passed
+	}
+	return false
+}
+
+func (x *Benchmark) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+func (x *Benchmark) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+func (x *Benchmark) GetObservedAtMs() int64 {
+	if x != nil {
+		return x.ObservedAtMs
+	}
+	return 0
+}
+
+func (x *Benchmark) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // DeadLetter is a record that could not be used: it is kept whole and the stream goes on. Key: topic/partition.
 type DeadLetter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2238,7 +2468,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_spillway_proto_msgTypes[12]
+	mi := &file_spillway_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2480,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_proto_msgTypes[12]
+	mi := &file_spillway_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2493,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_spillway_proto_rawDescGZIP(), []int{12}
+	return file_spillway_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeadLetter) GetTopic() string {
@@ -2605,7 +2835,38 @@ const file_spillway_proto_rawDesc = "" +
 	"\r_domains_usedB\x0e\n" +
 	"\f_domains_minB\r\n" +
 	"\v_intent_metB\b\n" +
-	"\x06_to_ms\"\xd4\x01\n" +
+	"\x06_to_ms\"\xc5\x06\n" +
+	"\tBenchmark\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12\x1c\n" +
+	"\toperation\x18\x04 \x01(\tR\toperation\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12\x1b\n" +
+	"\tgpu_model\x18\x06 \x01(\tR\bgpuModel\x12\x12\n" +
+	"\x04node\x18\a \x03(\tR\x04node\x12\x1b\n" +
+	"\tnode_gpus\x18\b \x03(\rR\bnodeGpus\x12*\n" +
+	"\x11node_cluster_uuid\x18\t \x03(\tR\x0fnodeClusterUuid\x12/\n" +
+	"\x11multi_node_nvlink\x18\n" +
+	" \x01(\bH\x00R\x0fmultiNodeNvlink\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\v \x03(\x04R\tsizeBytes\x12\x19\n" +
+	"\bin_place\x18\f \x03(\bR\ainPlace\x12\x1b\n" +
+	"\tdata_type\x18\r \x03(\tR\bdataType\x12\x1c\n" +
+	"\treduction\x18\x0e \x03(\tR\treduction\x12\x18\n" +
+	"\aseconds\x18\x0f \x03(\x01R\aseconds\x12;\n" +
+	"\x1aalgorithm_bytes_per_second\x18\x10 \x03(\x01R\x17algorithmBytesPerSecond\x12/\n" +
+	"\x14bus_bytes_per_second\x18\x11 \x03(\x01R\x11busBytesPerSecond\x12!\n" +
+	"\fwrong_values\x18\x12 \x03(\x01R\vwrongValues\x12$\n" +
+	"\vwrong_total\x18\x13 \x01(\x03H\x01R\n" +
+	"wrongTotal\x88\x01\x01\x12\x1b\n" +
+	"\x06passed\x18\x14 \x01(\bH\x02R\x06passed\x88\x01\x01\x12\x1c\n" +
+	"\ttruncated\x18\x15 \x01(\bR\ttruncated\x12\x18\n" +
+	"\afailure\x18\x16 \x01(\tR\afailure\x12$\n" +
+	"\x0eobserved_at_ms\x18\x17 \x01(\x03R\fobservedAtMs\x12\x1a\n" +
+	"\brevision\x18\x18 \x01(\x04R\brevisionB\x14\n" +
+	"\x12_multi_node_nvlinkB\x0e\n" +
+	"\f_wrong_totalB\t\n" +
+	"\a_passed\"\xd4\x01\n" +
 	"\n" +
 	"DeadLetter\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
@@ -2655,7 +2916,7 @@ func file_spillway_proto_rawDescGZIP() []byte {
 }
 
 var file_spillway_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_spillway_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_spillway_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_spillway_proto_goTypes = []any{
 	(State)(0),            // 0: spillway.event.v1.State
 	(LinkState)(0),        // 1: spillway.event.v1.LinkState
@@ -2672,7 +2933,8 @@ var file_spillway_proto_goTypes = []any{
 	(*Workload)(nil),      // 12: spillway.event.v1.Workload
 	(*Source)(nil),        // 13: spillway.event.v1.Source
 	(*Spill)(nil),         // 14: spillway.event.v1.Spill
-	(*DeadLetter)(nil),    // 15: spillway.event.v1.DeadLetter
+	(*Benchmark)(nil),     // 15: spillway.event.v1.Benchmark
+	(*DeadLetter)(nil),    // 16: spillway.event.v1.DeadLetter
 }
 var file_spillway_proto_depIdxs = []int32{
 	2, // 0: spillway.event.v1.Intent.mode:type_name -> spillway.event.v1.Intent.Mode
@@ -2705,13 +2967,14 @@ func file_spillway_proto_init() {
 	file_spillway_proto_msgTypes[9].OneofWrappers = []any{}
 	file_spillway_proto_msgTypes[10].OneofWrappers = []any{}
 	file_spillway_proto_msgTypes[11].OneofWrappers = []any{}
+	file_spillway_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_proto_rawDesc), len(file_spillway_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
