@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
-	"github.com/segmentio/kafka-go"
 
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
 	"github.com/spillway-io/spillway/internal/testenv"
@@ -418,43 +417,6 @@ func TestSpillReachesAPerson(t *testing.T) {
 			t.Errorf("the page is %s", a.Annotations["page"])
 		}
 	}
-	t.Run("every metric that an alert uses is exported", func(t *testing.T) {
-		// A record that nobody can decode, and the one the producer refuses: their counters are born with them.
-		transport := &kafka.Transport{}
-		defer transport.CloseIdleConnections()
-		w := &kafka.Writer{Transport: transport, Addr: kafka.TCP(f.engines.Kafka.Brokers...), Topic: "spillway.placement.v1", AllowAutoTopicCreation: false}
-		if err := w.WriteMessages(ctx, kafka.Message{Value: []byte("not a record")}); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		_ = f.producer.Emit(ctx, &event.Placement{}) // refused into the dead letters
-		// Born with the first failed insert, and with the first job whose counters tell of it: these stand in the source.
-		born := map[string]string{
-			// Of a process of its own.
-			"spillway_probe_last_success_timestamp_seconds": "probe.go \"spillway_probe_last_success_timestamp_seconds\"",
-			"spillway_load_errors_total":                    "../../ingest/load/metrics.go \"errors_total\"",
-			"spillway_silent_fallback_attempts":             "../../enrich/traffic/metrics.go \"spillway_silent_fallback_attempts\"",
-		}
-		testenv.Eventually(t, time.Minute, func() error {
-			text := fetch(t, metrics)
-			for _, r := range alertRules(t) {
-				for _, name := range regexp.MustCompile(`spillway_\w+`).FindAllString(r.Expr, -1) {
-					if !strings.Contains(text, "\n"+name+"{") && !strings.Contains(text, "\n"+name+" ") && born[name] == "" {
-						return fmt.Errorf("%s uses %s, which /metrics does not show", r.Alert, name)
-					}
-				}
-			}
-			return nil
-		})
-		for name, where := range born {
-			path, want, _ := strings.Cut(where, " ")
-			if source, err := os.ReadFile(path); err != nil || !strings.Contains(string(source), want) {
-				t.Errorf("%s is not in %s: %v", name, path, err)
-			}
-		}
-	})
 	t.Run("every expression of the pipeline board is one that Prometheus answers", func(t *testing.T) {
 		text, err := os.ReadFile("../../dashboards/spillway-pipeline.json")
 		if err != nil {
