@@ -251,6 +251,9 @@ func (s *Stream) receive() ([]byte, error) {
 // Buffered tells whether the last answer of the broker may have records left.
 func (s *Stream) Buffered() bool { return s.batch.left > 0 || len(s.answer) > 0 }
 
+// Behind tells whether the broker had more records at its last answer than were read.
+func (s *Stream) Behind() bool { return s.next < s.End }
+
 // Close ends the stream.
 func (s *Stream) Close() {
 	s.stop()

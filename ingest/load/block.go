@@ -27,6 +27,7 @@ func tables() []table {
 		{event.TopicNode, clickhouse.TableNodeEvents, newNodeBlock, ""},
 		{event.TopicCounters, clickhouse.TableCounters, newCountersBlock, ""},
 		{event.TopicSource, clickhouse.TableSourceEvents, newSourceBlock, ""},
+		{event.TopicBenchmark, clickhouse.TableBenchmarkEvents, newBenchmarkBlock, ""},
 		{event.TopicDeadLetter, clickhouse.TableDeadLetters, newDeadLetterBlock, deadLetterGuard},
 	}
 }
@@ -42,6 +43,15 @@ type block interface {
 	// span is the lowest and the highest offset of the block; it must have rows.
 	span() (first, last int64)
 	reset()
+}
+
+// renewed is an empty block in new memory; what was learned from records is kept.
+func renewed(t table, old block) block {
+	b := t.block()
+	if was, ok := old.(*countersBlock); ok {
+		b.(*countersBlock).learned(was)
+	}
+	return b
 }
 
 // tracedBlock is a block whose table keeps the traces of records for later hops.

@@ -20,7 +20,7 @@ type Config struct {
 // DefaultConfig loads with little delay on one machine.
 func DefaultConfig() Config {
 	return Config{
-		Group: "spillway-load", Linger: 150 * time.Millisecond, MaxRows: 100_000, MaxBytes: 64 << 20,
+		Group: "spillway-load", Linger: 150 * time.Millisecond, MaxRows: 200_000, MaxBytes: 64 << 20,
 		SessionTimeout: 30 * time.Second, InsertTimeout: 10 * time.Second,
 		RetryMin: 200 * time.Millisecond, RetryMax: 15 * time.Second,
 	}

@@ -200,6 +200,11 @@ func (b *countersBlock) learn(names, value []byte, known bool) (*countersLayout,
 	return layout, value, nil
 }
 
+// learned takes over what another block knows; that one is of no more use.
+func (b *countersBlock) learned(was *countersBlock) {
+	b.layouts, b.known, b.number = was.layouts, was.known, was.number+1
+}
+
 func (b *countersBlock) rows() int { return b.total }
 
 func (b *countersBlock) span() (first, last int64) {
@@ -445,10 +450,14 @@ func double(packed []byte, i int) float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64(packed[8*i : 8*i+8]))
 }
 
-// extend makes room for more entries at the end and gives it.
+// extend makes room for more entries at the end and gives it. It grows by doubling: append's own steps would copy a
+// column of a large block several times.
 func extend[S ~[]T, T any](s *S, n int) []T {
 	l := len(*s)
-	*s = slices.Grow(*s, n)[:l+n]
+	if cap(*s)-l < n {
+		*s = slices.Grow(*s, max(n, l))
+	}
+	*s = (*s)[:l+n]
 	return (*s)[l:]
 }
 

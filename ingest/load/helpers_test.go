@@ -216,7 +216,8 @@ type child struct {
 	Group      string
 	Brokers    []string
 	ClickHouse chconn.Options
-	Default    bool // with the default configuration, not one of small batches
+	Default    bool   // with the default configuration, not one of small batches
+	Ceiling    string // no loader: insert the records of this file, see BenchmarkComparison
 }
 
 // startChild runs a loader in a process of its own until it is killed.
@@ -255,6 +256,12 @@ func runChild(text string) {
 	var c child
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		panic(err)
+	}
+	if c.Ceiling != "" {
+		if err := runCeiling(c.ClickHouse, c.Ceiling); err != nil {
+			panic(err)
+		}
+		return
 	}
 	k := engine.Kafka{Brokers: c.Brokers}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,6 +54,9 @@ type Loader struct {
 	deps  Deps
 	m     *metrics
 	store *store
+
+	held   atomic.Int64 // bytes of records in all batches
+	active atomic.Int64 // partitions that records came from lately
 }
 
 // New checks the configuration; nothing is dialled before Run.
@@ -90,7 +94,7 @@ func (l *Loader) Run(ctx context.Context) error {
 		t := byTopic[p.Topic]
 		w := &worker{
 			Loader: l, source: p, stream: stream{table: t, topic: p.Topic, partition: int32(p.ID)},
-			block: t.block(), maxBytes: max(l.cfg.MaxBytes/owned, minBytes), read: l.m.records.WithLabelValues(p.Topic),
+			block: t.block(), share: l.cfg.MaxBytes / owned, read: l.m.records.WithLabelValues(p.Topic),
 		}
 		w.run(ctx)
 	})
@@ -112,13 +116,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 // waits for ClickHouse nothing is read, so a slow server slows reading down and memory stays bounded.
 type worker struct {
 	*Loader
-	source   *kafka.Partition
-	stream   stream
-	maxBytes int
-	read     prometheus.Counter // found once: it counts every record
+	source *kafka.Partition
+	stream stream
+	share  int                // of the memory, if all partitions had the same
+	read   prometheus.Counter // found once: it counts every record
 
 	block     block
 	batch     batch
+	active    bool // counted in Loader.active
+	largest   int  // bytes of the largest batch since the block's memory is in use
 	buried    map[int64]bool
 	inserted  time.Time // when the last insert began
 	committed time.Time
@@ -137,6 +143,7 @@ type batch struct {
 func (w *worker) run(ctx context.Context) {
 	log := w.deps.Log.With("topic", w.stream.topic, "partition", w.stream.partition)
 	defer w.m.lag.DeleteLabelValues(w.stream.topic, strconv.Itoa(int(w.stream.partition)))
+	defer w.idle()
 	wait := w.cfg.RetryMin
 	for {
 		stored, err := w.load(ctx)
@@ -192,7 +199,7 @@ func (w *worker) load(ctx context.Context) (stored bool, err error) {
 			if err := w.add(ctx, m); err != nil {
 				return stored, err
 			}
-			if w.block.rows() < w.cfg.MaxRows && w.batch.bytes < w.maxBytes {
+			if !w.full() {
 				continue
 			}
 		}
@@ -206,7 +213,32 @@ func (w *worker) load(ctx context.Context) (stored bool, err error) {
 		}
 		if !w.batch.any {
 			w.lag(records.End - next)
+			if !ok {
+				w.idle()
+			}
 		}
+	}
+}
+
+// full says that the batch is large enough: it has the rows of an insert, or its part of the memory, which is shared
+// among the partitions that have something to load.
+func (w *worker) full() bool {
+	if w.block.rows() >= w.cfg.MaxRows {
+		return true
+	}
+	limit := int64(w.cfg.MaxBytes)
+	return w.batch.bytes >= minBytes && (w.held.Load() >= limit || int64(w.batch.bytes) >= limit/max(1, w.Loader.active.Load()))
+}
+
+// idle gives the partition's part of the memory to the others.
+func (w *worker) idle() {
+	w.discard()
+	if w.active {
+		w.active = false
+		w.Loader.active.Add(-1)
+	}
+	if w.largest > w.share {
+		w.block, w.largest = renewed(w.stream.table, w.block), 0
 	}
 }
 
@@ -259,9 +291,14 @@ func (w *worker) add(ctx context.Context, m kafka.Record) error {
 	if !w.batch.any {
 		w.batch.oldest, w.batch.any = m.Time, true
 	}
+	if !w.active {
+		w.active = true
+		w.Loader.active.Add(1)
+	}
 	w.read.Inc()
 	w.batch.next = m.Offset + 1
 	w.batch.bytes += len(m.Value)
+	w.held.Add(int64(len(m.Value)))
 	err := w.block.append(m.Offset, m.Value)
 	if err == nil {
 		w.link(m)
@@ -363,5 +400,11 @@ func (w *worker) commit(next int64) {
 
 func (w *worker) discard() {
 	w.block.reset()
+	w.held.Add(-int64(w.batch.bytes))
+	// Memory that was larger than what is now this partition's part is not kept.
+	w.largest = max(w.largest, w.batch.bytes)
+	if part := int64(w.cfg.MaxBytes) / max(1, w.Loader.active.Load()); int64(w.largest) > max(part, int64(w.share))+minBytes {
+		w.block, w.largest = renewed(w.stream.table, w.block), 0
+	}
 	w.batch = batch{links: w.batch.links[:0]}
 }
