@@ -97,17 +97,18 @@ func benchJobs(ctx context.Context, b *benchRun) error {
 	}
 	n := 10 * b.attempts
 	const step = 1_000_000
+	const first = 10_000_000 // a scheduler counts up; ids that differ in length would stand in no order of time
 	for from := 0; from < n; from += step {
-		rows := fmt.Sprintf("numbers(%d, %d)", from, min(step, n-from))
+		rows := fmt.Sprintf("numbers(%d, %d)", first+from, min(step, n-from))
 		for _, statement := range []string{
 			`INSERT INTO attempts (cluster, job_id, attempt, number, scheduler, name, user, account, queue, state, start, end, gpus, sources, version)
 				SELECT 'bench', toString(number), 'r0', 0, 'slurm', 'train', concat('user', toString(number % 100)), 'a', 'gpu', 'completed',
-				toDateTime64('2026-01-01', 3) + number, toDateTime64('2026-01-01', 3) + number + 3600, 8, ['slurm.squeue'], 1 FROM ` + rows,
+				toDateTime64('2025-09-07', 3) + number, toDateTime64('2025-09-07', 3) + number + 3600, 8, ['slurm.squeue'], 1 FROM ` + rows,
 			`INSERT INTO placements (cluster, job_id, attempt, seq, valid_from, valid_to, nodes, node_gpus, node_gpu_index, gpus, gpus_basis, version)
-				SELECT 'bench', toString(number), 'r0', 0, toDateTime64('2026-01-01', 3) + number, toDateTime64('2026-01-01', 3) + number + 3600,
+				SELECT 'bench', toString(number), 'r0', 0, toDateTime64('2025-09-07', 3) + number, toDateTime64('2025-09-07', 3) + number + 3600,
 				[concat('n', toString(number % 2500)), concat('n', toString(number % 2499))], [4, 4], [[0, 1, 2, 3], [0, 1, 2, 3]], 8, 'exact', 1 FROM ` + rows,
 			`INSERT INTO verdicts (cluster, job_id, attempt, seq, valid_from, valid_to, outcome, gpus, node_count, domains_used, domains_min, domains, domain_gpus, domain_nodes, intent, version)
-				SELECT 'bench', toString(number), 'r0', 0, toDateTime64('2026-01-01', 3) + number, toDateTime64('2026-01-01', 3) + number + 3600,
+				SELECT 'bench', toString(number), 'r0', 0, toDateTime64('2025-09-07', 3) + number, toDateTime64('2025-09-07', 3) + number + 3600,
 				if(number % 10 = 0, 'spill', 'one_domain'), 8, 2, 1, 1, [concat('rack', toString(number % 139))], [8], [2], 'none', 1 FROM ` + rows,
 		} {
 			if err := f.conn.Exec(ctx, statement); err != nil {
@@ -130,7 +131,7 @@ func benchJobs(ctx context.Context, b *benchRun) error {
 		return nil
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	err = measure("/v1/jobs/{job}", 500, func() string { return fmt.Sprintf("%s/v1/jobs/%d", base, random.IntN(n)) }, &read.Job{})
+	err = measure("/v1/jobs/{job}", 500, func() string { return fmt.Sprintf("%s/v1/jobs/%d", base, first+random.IntN(n)) }, &read.Job{})
 	if err == nil {
 		err = measure("/v1/spills of a day", 20, func() string {
 			return base + "/v1/spills?since=2026-01-05T00:00:00Z&until=2026-01-06T00:00:00Z"
