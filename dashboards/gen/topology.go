@@ -37,6 +37,40 @@ WHERE is_deleted = 0 AND valid_to > $__toTime ORDER BY cluster, node LIMIT 1000`
 SELECT cluster, node, reason, valid_from AS since
 FROM (SELECT * FROM membership WHERE @clusters AND valid_from <= $__toTime ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
 WHERE is_deleted = 0 AND valid_to > $__toTime AND domain = '' ORDER BY since DESC LIMIT 1000`).Span(12)).
+		WithPanel(rows("Scheduler's view and ours", "Kept out: given to nobody though no job holds it. Planned: free now, kept for a job that waits. Domain: its topology says another one than the hardware.", `
+WITH s AS
+     (
+         SELECT * FROM (SELECT * FROM node_states WHERE @clusters AND valid_from <= $__toTime ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
+         WHERE is_deleted = 0 AND valid_to > $__toTime
+     ),
+     busy AS
+     (
+         SELECT DISTINCT cluster, node
+         FROM
+         (
+             SELECT cluster, nodes, valid_from, valid_to, probe, is_deleted FROM placements
+             WHERE @clusters AND (cluster, job_id, attempt, seq) IN (SELECT cluster, job_id, attempt, seq FROM placements WHERE @clusters AND valid_from <= $__toTime AND valid_to > $__toTime)
+             ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq
+         )
+         ARRAY JOIN nodes AS node
+         WHERE is_deleted = 0 AND probe = 0 AND valid_from <= $__toTime AND valid_to > $__toTime
+     )
+SELECT * FROM
+(
+    SELECT cluster, node, 'kept out' AS difference, if(reason = '', state_raw, concat(state_raw, ': ', reason)) AS scheduler, 'held by nobody' AS spillway
+    FROM s WHERE schedulable = 0 AND gpus_present > 0 AND (cluster, node) NOT IN (SELECT cluster, node FROM busy)
+    UNION ALL
+    SELECT cluster, node, 'planned', concat('kept for job ', min(job_id)), 'free now'
+    FROM (SELECT * FROM attempts WHERE @clusters AND state = 'pending' AND notEmpty(planned_nodes) ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt)
+    ARRAY JOIN planned_nodes AS node
+    WHERE is_deleted = 0 AND (cluster, node) NOT IN (SELECT cluster, node FROM busy)
+    GROUP BY cluster, node
+    UNION ALL
+    SELECT cluster, node, 'domain', concat(source_b, ': ', domain_b), concat(source_a, ': ', domain_a)
+    FROM (SELECT * FROM topology_conflicts WHERE @clusters AND valid_from <= $__toTime ORDER BY version DESC LIMIT 1 BY cluster, node, source_a, source_b, valid_from)
+    WHERE is_deleted = 0 AND valid_to > $__toTime AND source_b LIKE 'slurm%'
+)
+ORDER BY cluster, difference, node LIMIT 1000`).Span(24)).
 		WithPanel(lines("Changes of membership", "Nodes that entered a domain or lost it.", "short", `
 SELECT $__timeInterval(valid_from) AS time, if(domain = '', 'became unknown', 'became known') AS what, count() AS nodes
 FROM (SELECT cluster, node, valid_from, domain, is_deleted FROM membership WHERE @clusters AND $__timeFilter(valid_from) ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
