@@ -54,6 +54,9 @@ func (l topicLog) Follow(ctx context.Context, topic string, id int, from int64, 
 			return 0, err
 		case ok:
 			record(m.Offset, m.Value)
+			if !s.Behind() { // a busy partition is never silent for idleWait, but it is read to its end again and again
+				ended()
+			}
 		default:
 			ended()
 		}

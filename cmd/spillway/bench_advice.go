@@ -114,16 +114,29 @@ func (b *benchRun) visible(ctx context.Context, f *flow, cluster string) (took [
 	return took, late, nil
 }
 
-// ask puts adviceRate questions a second from callers that keep their connections, and measures from when each was due.
+// ask measures POST /v1/advice from callers in this process.
 func (b *benchRun) ask(ctx context.Context, base string) error {
+	before, start, seconds := processCPU(), time.Now(), max(1, b.seconds/2)
+	a, err := askAtRate(ctx, base, seconds)
+	if err != nil {
+		return err
+	}
+	b.sayf("  POST /v1/advice at %d/s for %d s: p50 %s, p99 %s, slowest %s; answers %v; %.2f cores for both ends and the flow behind them; load average %s",
+		adviceRate, seconds, a.P50.Round(10*time.Microsecond), a.P99.Round(10*time.Microsecond), a.Most.Round(10*time.Microsecond), a.Answers,
+		(processCPU()-before).Seconds()/time.Since(start).Seconds(), loadAverage())
+	return nil
+}
+
+// askAtRate puts adviceRate questions a second from callers that keep their connections. Each is timed from when it was due,
+// whether or not a caller was free then, so that a service that stalls is not asked less.
+func askAtRate(ctx context.Context, base string, seconds int) (*asked, error) {
 	const callers = 16
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}, Timeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
-	seconds := max(1, b.seconds/2)
 	total := adviceRate * seconds
 	due := make(chan time.Time, total)
 	var mu sync.Mutex
-	var took []time.Duration
+	took := make([]time.Duration, 0, total)
 	answers := map[int]int{}
 	var wg sync.WaitGroup
 	for range callers {
@@ -145,7 +158,6 @@ func (b *benchRun) ask(ctx context.Context, base string) error {
 			}
 		})
 	}
-	before := processCPU()
 	start := time.Now()
 	for i := range total {
 		at := start.Add(time.Duration(i) * time.Second / adviceRate)
@@ -156,11 +168,10 @@ func (b *benchRun) ask(ctx context.Context, base string) error {
 	}
 	close(due)
 	wg.Wait()
-	p50, p99, most := quantiles(took)
-	b.sayf("  POST /v1/advice at %d/s for %d s: p50 %s, p99 %s, slowest %s; answers %v; %.2f cores for both ends and the flow behind them",
-		adviceRate, seconds, p50.Round(10*time.Microsecond), p99.Round(10*time.Microsecond), most.Round(10*time.Microsecond), answers,
-		(processCPU()-before).Seconds()/time.Since(start).Seconds())
-	return ctx.Err()
+	a := &asked{Answers: answers}
+	a.P50, a.P99, a.Most = quantiles(took)
+	a.P90, a.P999 = took[len(took)*9/10], took[min(len(took)-1, len(took)*999/1000)]
+	return a, ctx.Err()
 }
 
 // processCPU is the CPU time of this process alone.

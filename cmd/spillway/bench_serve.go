@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/ingest/collect/simulate"
+	"github.com/spillway-io/spillway/ingest/kafka"
+	"github.com/spillway-io/spillway/internal/engine"
+	"github.com/spillway-io/spillway/schemas/event"
+)
+
+// benchServe measures POST /v1/advice as a deployment runs it: `spillway serve` is a process of its own on one core, with
+// its feed alive, and the callers are another on another core. ClickHouse, Kafka and whoever feeds it share the callers'.
+func benchServe(ctx context.Context, b *benchRun) error {
+	engines, err := engine.StartThrowaway(ctx, b.settings.Engine, b.log)
+	if err != nil {
+		return err
+	}
+	defer engines.Stop()
+	dir, err := os.MkdirTemp("", "spillway-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	config, err := b.reach(engines, dir)
+	if err != nil {
+		return err
+	}
+	cluster, nodes, err := b.fill(ctx, hugeFleet)
+	if err != nil {
+		return err
+	}
+	pin := b.pin("0", strconv.Itoa(os.Getpid()))
+	if pin != nil {
+		defer b.pin("0-"+strconv.Itoa(runtime.NumCPU()-1), strconv.Itoa(os.Getpid()))
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var said bytes.Buffer
+	serve := b.onCore(ctx, pin, runtime.NumCPU()-1, program, "serve", "--config", config)
+	serve.Stderr = &said
+	if err := serve.Start(); err != nil {
+		return fmt.Errorf("start spillway serve: %w", err)
+	}
+	ended := sync.OnceValue(func() error {
+		_ = serve.Process.Signal(syscall.SIGTERM)
+		return serve.Wait()
+	})
+	defer ended()
+	feeding, stop := context.WithCancel(ctx)
+	fed := make(chan error, 1)
+	go func() { fed <- b.feed(feeding, engines.Kafka, cluster, nodes) }()
+	defer func() {
+		stop()
+		<-fed
+	}()
+	base := "http://" + b.settings.API.Listen
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		err := advises(ctx, base)
+		if err == nil {
+			break
+		}
+		if time.Now().After(limit) || ctx.Err() != nil {
+			_ = ended()
+			return fmt.Errorf("spillway serve gives no advice after a minute: %w: it said %s", err, said.Bytes())
+		}
+	}
+	time.Sleep(5 * time.Second)
+	before, _ := processUsage(serve.Process.Pid)
+	start := time.Now()
+	ask := b.onCore(ctx, pin, 0, program, "bench", "ask", "--url", base, "--seconds", strconv.Itoa(b.seconds))
+	out, err := ask.Output()
+	if err != nil {
+		return fmt.Errorf("run the callers: %w", err)
+	}
+	after, peak := processUsage(serve.Process.Pid)
+	b.sayf("  serve alone on a core, 100 records/s in Kafka, %s", strings.TrimSpace(string(out)))
+	b.sayf("  spillway serve: %.2f cores, %d MB resident at most; load average %s", (after-before).Seconds()/time.Since(start).Seconds(), peak>>20, loadAverage())
+	return nil
+}
+
+// reach points the settings at engines that run already, and writes them down for another process.
+func (b *benchRun) reach(engines *engine.Engines, dir string) (file string, err error) {
+	password := filepath.Join(dir, "password")
+	if err := os.WriteFile(password, []byte(engines.ClickHouse.Owner.Password), 0o600); err != nil {
+		return "", err
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	free.Close()
+	e := engine.DefaultConfig()
+	e.ClickHouse.Addresses, e.ClickHouse.User, e.ClickHouse.PasswordFile = engines.ClickHouse.Owner.Addresses, engines.ClickHouse.Owner.User, password
+	e.Kafka.Brokers = engines.Kafka.Brokers
+	b.settings.Engine, b.settings.API.Listen = e, "127.0.0.1:"+port
+	text, err := yaml.Marshal(map[string]any{
+		"engine": map[string]any{
+			"clickhouse": map[string]any{"addresses": e.ClickHouse.Addresses, "user": e.ClickHouse.User, "password_file": password},
+			"kafka":      map[string]any{"brokers": e.Kafka.Brokers},
+		},
+		"api": map[string]any{"listen": b.settings.API.Listen}, "telemetry": map[string]any{"log_level": "warn"},
+	})
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, "spillway.yaml")
+	return file, os.WriteFile(file, text, 0o600)
+}
+
+// fill runs all stages until the advisor's picture of a simulated fleet is complete, and stops them.
+func (b *benchRun) fill(ctx context.Context, racks int) (cluster string, nodes []string, err error) {
+	fleet := tenThousandGPUs(100)
+	fleet.Clusters[0].Racks, fleet.Clusters[0].NodeMTBF = racks, 0
+	fleet.Counters = 0
+	collector, err := simulate.New(fleet, simulate.Deps{Log: b.log})
+	if err != nil {
+		return "", nil, err
+	}
+	ready := make(chan struct{})
+	var out collect.Emitter // known once the flow is open
+	f, err := open(ctx, b.settings, stages{load: true, enrich: true, serve: true}, false, b.log)
+	if err != nil {
+		return "", nil, err
+	}
+	f.parts = append(f.parts, named{"simulate", func(ctx context.Context) error {
+		<-ready
+		return collector.Run(ctx, out)
+	}})
+	out = f.producer
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- f.run(running) }()
+	close(ready)
+	cluster = fleet.Clusters[0].Name
+	for limit := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		v := f.feed.Clusters()[cluster]
+		if v != nil && len(v.Snapshot.Topology.Domains) >= racks && v.Snapshot.Held > len(v.Snapshot.Topology.Nodes)/2 {
+			for i := range v.Snapshot.Topology.Nodes {
+				nodes = append(nodes, v.Snapshot.Topology.Nodes[i].Name)
+			}
+			break
+		}
+		if time.Now().After(limit) || ctx.Err() != nil {
+			err = fmt.Errorf("the picture of %d racks, half of them in use, is not complete after five minutes", racks)
+			break
+		}
+	}
+	if err == nil {
+		time.Sleep(10 * time.Second) // what was collected meanwhile is folded
+	}
+	stop()
+	if ran := <-ended; err == nil {
+		err = ran
+	}
+	f.close()
+	return cluster, nodes, err
+}
+
+// feed tells of a start or an end a hundred times a second, and of the collector that would, until ctx ends.
+func (b *benchRun) feed(ctx context.Context, k engine.Kafka, cluster string, nodes []string) error {
+	producer := kafka.NewProducer(k, kafka.Deps{Log: b.log, Now: time.Now})
+	defer producer.Close()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	interval, four := uint32(5000), uint32(4)
+	var running *event.Placement
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := time.Now()
+		if i%500 == 0 {
+			s := &event.Source{Cluster: cluster, Source: simulate.Source, ObservedAtMs: now.UnixMilli(), GoodAtMs: event.Millis(now), IntervalMs: &interval}
+			if err := producer.Emit(ctx, s); err != nil {
+				return err
+			}
+		}
+		if running != nil {
+			running.State, running.EndMs = event.State_COMPLETED, event.Millis(now)
+		} else {
+			gpus := uint32(16)
+			running = &event.Placement{
+				Cluster: cluster, Scheduler: "slurm", JobId: fmt.Sprint("bench-", i), Source: simulate.Source + ".bench", State: event.State_RUNNING,
+				StartMs: event.Millis(now), Gpus: &gpus,
+			}
+			for n := range 4 {
+				running.Placements = append(running.Placements, &event.NodePlacement{Node: nodes[(i*7919+n)%len(nodes)], Gpus: &four})
+			}
+		}
+		running.ObservedAtMs, running.Revision = now.UnixMilli(), event.Revision(now)
+		if err := producer.Emit(ctx, running); err != nil && ctx.Err() == nil {
+			return err
+		}
+		if running.EndMs != nil {
+			running = nil
+		}
+	}
+}
+
+// pin keeps processes and their children on some cores; nil where that cannot be done.
+func (b *benchRun) pin(cores string, pids ...string) []string {
+	taskset, err := exec.LookPath("taskset")
+	if err != nil || runtime.NumCPU() < 2 {
+		return nil
+	}
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%s/task/%[1]s/children", pids[0]))
+	for _, pid := range append(pids, strings.Fields(string(children))...) {
+		if exec.Command(taskset, "-acp", cores, pid).Run() != nil {
+			return nil
+		}
+	}
+	return []string{taskset}
+}
+
+// onCore prepares a program that may use one core, where programs can be pinned.
+func (b *benchRun) onCore(ctx context.Context, pin []string, core int, args ...string) *exec.Cmd {
+	if pin != nil {
+		args = append([]string{pin[0], "-c", strconv.Itoa(core)}, args...)
+	}
+	return exec.CommandContext(ctx, args[0], args[1:]...)
+}
+
+// advises says why the service gives no advice.
+func advises(ctx context.Context, base string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/advice", bytes.NewReader([]byte(`{"gpus":64}`)))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusConflict {
+		body, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return nil
+}
+
+// processUsage gives the CPU time of a process and the most memory it had resident, from Linux's /proc.
+func processUsage(pid int) (cpu time.Duration, peak int64) {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(fields) > 12 {
+		user, _ := strconv.ParseInt(fields[11], 10, 64)
+		system, _ := strconv.ParseInt(fields[12], 10, 64)
+		cpu = time.Duration(user+system) * 10 * time.Millisecond
+	}
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			peak = kb << 10
+		}
+	}
+	return cpu, peak
+}
+
+func loadAverage() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	return strings.Join(strings.Fields(string(text))[:1], "")
+}
+
+// asked is what the callers of bench ask measured.
+type asked struct {
+	P50, P90, P99, P999, Most time.Duration
+	Answers                   map[int]int
+}
+
+// benchAskCommand is the callers of the serve benchmark, a process of its own.
+func benchAskCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ask", Short: "Put 1,000 questions a second to a service", Hidden: true, Args: cobra.NoArgs}
+	url := cmd.Flags().String("url", "http://127.0.0.1:8470", "the service")
+	seconds := cmd.Flags().Int("seconds", 60, "for how long")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		a, err := askAtRate(cmd.Context(), *url, *seconds)
+		if err != nil {
+			return err
+		}
+		raw, err := json.Marshal(a.Answers)
+		if err != nil {
+			return err
+		}
+		r := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
+		fmt.Fprintf(cmd.OutOrStdout(), "POST /v1/advice at %d/s for %d s: p50 %s, p90 %s, p99 %s, p99.9 %s, slowest %s; answers %s\n", adviceRate, *seconds,
+			r(a.P50), r(a.P90), r(a.P99), r(a.P999), r(a.Most), raw)
+		return nil
+	}
+	return cmd
+}
