@@ -41,7 +41,12 @@ SELECT h.cluster AS cluster, r.account AS account, r.queue AS queue, count() AS 
 FROM h INNER ANY JOIN r ON r.run = h.run
 GROUP BY cluster, account, queue ORDER BY spilled_gpu_hours DESC LIMIT 100`)).
 		WithPanel(rows("Asked and got, by queue", "How often what was asked at a level ended in more domains than its size needs. Narrow: in as few as can be, or in whole segments.", `
-WITH h AS (SELECT cityHash64(cluster, job_id, attempt) AS run, cluster, outcome, excess_domains, intent FROM @verdicts),
+WITH h AS
+     (
+         SELECT cityHash64(cluster, job_id, attempt) AS run, cluster, outcome, excess_domains, intent
+         FROM (SELECT cluster, job_id, attempt, seq, outcome, excess_domains, intent, is_deleted FROM verdicts WHERE @clusters AND $__timeFilter(valid_from) ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq)
+         WHERE is_deleted = 0
+     ),
      r AS (SELECT cityHash64(cluster, job_id, attempt) AS run, queue FROM attempts WHERE @clusters AND observed_last >= $__fromTime AND is_deleted = 0 AND probe = 0)
 SELECT h.cluster AS cluster, r.queue AS queue, multiIf(startsWith(h.intent, 'segment='), 'segment', h.intent IN ('', 'none'), 'nothing', h.intent) AS asked, count() AS placements,
        countIf(h.outcome NOT IN ('unknown', 'spill')) AS narrow, countIf(h.outcome = 'spill') AS wider,

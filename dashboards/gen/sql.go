@@ -66,7 +66,7 @@ const verdicts = `(
     SELECT *
     FROM
     (
-        SELECT cluster, job_id, attempt, seq, valid_from, valid_to, outcome, gpus, excess_domains, cause, intent, is_deleted
+        SELECT cluster, job_id, attempt, seq, valid_from, valid_to, outcome, gpus, excess_domains, cause, is_deleted
         FROM verdicts
         WHERE @clusters AND $__timeFilter(valid_from)
         ORDER BY version DESC
