@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/dcgm"
 	"github.com/spillway-io/spillway/ingest/collect/fabric"
+	"github.com/spillway-io/spillway/ingest/collect/nccl"
 	"github.com/spillway-io/spillway/ingest/collect/nic"
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
 	"github.com/spillway-io/spillway/ingest/collect/slurm"
@@ -87,6 +88,12 @@ func collectors() map[string]collector {
 			validate: func(s *settings) error { return s.Collect.NIC.Validate() },
 			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
 				return nic.New(s.Collect.NIC, nic.Deps{Log: d.log, Registerer: d.registry})
+			},
+		},
+		"nccl": {
+			validate: func(s *settings) error { return s.Collect.NCCL.Validate() },
+			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
+				return nccl.New(s.Collect.NCCL, nccl.Deps{Log: d.log, Registerer: d.registry})
 			},
 		},
 		"simulate": {

@@ -81,7 +81,7 @@ func newRoot() *cobra.Command {
 		inGroup("ask", adviseCommand(), slotsCommand(), spillsCommand(), jobCommand(), explainCommand(), domainsCommand(), statusCommand(), reportCommand())...,
 	)
 	root.AddCommand(
-		inGroup("tool", probeCommand(), replayCommand(), rejudgeCommand(), simulateCommand(), checkCommand(), configCommand(), benchCommand(), engineCommand())...,
+		inGroup("tool", probeCommand(), replayCommand(), ncclCommand(), rejudgeCommand(), simulateCommand(), checkCommand(), configCommand(), benchCommand(), engineCommand())...,
 	)
 	root.AddCommand(helperCommand(), &cobra.Command{
 		Use: "exit-codes", Short: "Exit codes of every subcommand", Long: exitCodes,

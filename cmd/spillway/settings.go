@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-io/spillway/enrich/traffic"
 	"github.com/spillway-io/spillway/ingest/collect/dcgm"
 	"github.com/spillway-io/spillway/ingest/collect/fabric"
+	"github.com/spillway-io/spillway/ingest/collect/nccl"
 	"github.com/spillway-io/spillway/ingest/collect/nic"
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
 	"github.com/spillway-io/spillway/ingest/collect/slurm"
@@ -45,6 +46,7 @@ type collectSettings struct {
 	DCGM     dcgm.Config     `yaml:"dcgm"`
 	Fabric   fabric.Config   `yaml:"fabric"`
 	NIC      nic.Config      `yaml:"nic"`
+	NCCL     nccl.Config     `yaml:"nccl"`
 	Simulate simulate.Config `yaml:"simulate"`
 }
 
@@ -53,7 +55,7 @@ func defaultSettings() settings {
 		Engine: engine.DefaultConfig(), Topics: kafka.DefaultTopicConfig(),
 		Collect: collectSettings{
 			Sources: []string{}, Slurm: slurm.DefaultConfig(), Topology: topology.DefaultConfig(), DCGM: dcgm.DefaultConfig(),
-			Fabric: fabric.DefaultConfig(), NIC: nic.DefaultConfig(), Simulate: simulate.DefaultConfig(),
+			Fabric: fabric.DefaultConfig(), NIC: nic.DefaultConfig(), NCCL: nccl.DefaultConfig(), Simulate: simulate.DefaultConfig(),
 		},
 		Load: load.DefaultConfig(), Enrich: pass.DefaultConfig(), Traffic: traffic.DefaultConfig(),
 		API: api.DefaultConfig(), Advise: api.DefaultAdviseConfig(), Telemetry: telemetry.DefaultConfig(),

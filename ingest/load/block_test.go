@@ -2,6 +2,7 @@ package load
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -20,9 +21,15 @@ func records() map[string]event.Record {
 			Cluster: "alpha", Node: "n1", Source: "nvml", Levels: level, ObservedAtMs: noon,
 			Gpus: []*event.GpuFabric{{Uuid: "a", ClusterUuid: "u", CliqueId: proto.Uint32(1)}, {Index: 1, Uuid: "b"}},
 		},
-		event.TopicNode:       &event.Node{Cluster: "alpha", Node: "n1", Source: "slurm", GpusPresent: proto.Uint32(4), ObservedAtMs: noon},
-		event.TopicCounters:   everyCounter(),
-		event.TopicSource:     &event.Source{Cluster: "alpha", Source: "slurm", ObservedAtMs: noon},
+		event.TopicNode:     &event.Node{Cluster: "alpha", Node: "n1", Source: "slurm", GpusPresent: proto.Uint32(4), ObservedAtMs: noon},
+		event.TopicCounters: everyCounter(),
+		event.TopicSource:   &event.Source{Cluster: "alpha", Source: "slurm", ObservedAtMs: noon},
+		event.TopicBenchmark: &event.Benchmark{
+			Cluster: "alpha", RunId: "r", Source: "nccl_tests", Operation: "all_reduce", ObservedAtMs: noon, Revision: 1,
+			Node: []string{"n1", "n2"}, NodeGpus: []uint32{4, 4}, NodeClusterUuid: []string{"u", ""},
+			SizeBytes: []uint64{8, 16}, InPlace: []bool{false, true}, DataType: []string{"float", "float"}, Reduction: []string{"sum", ""},
+			Seconds: []float64{1, 2}, AlgorithmBytesPerSecond: []float64{8, 8}, BusBytesPerSecond: []float64{14, 14}, WrongValues: []float64{0, math.NaN()},
+		},
 		event.TopicDeadLetter: event.NewDeadLetter("t", 1, 2, "load", errors.New("r"), []byte("k"), []byte("v"), time.UnixMilli(noon)),
 	}
 }

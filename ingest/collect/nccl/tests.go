@@ -120,6 +120,8 @@ var (
 // defaultColumns are those of an output whose header was cut away.
 var defaultColumns = strings.Fields("size count type redop root time algbw busbw #wrong time algbw busbw #wrong")
 
+var errNoRun = errors.New("the text is not an output of nccl-tests: it has no line that begins with # nThread")
+
 // ParseTests reads the output of nccl-tests, of any version, and of several runs one after the other. Lines of other
 // programs between are skipped. An output without any run of a test is an error.
 func ParseTests(r io.Reader) ([]Result, error) {
@@ -170,7 +172,7 @@ func ParseTests(r io.Reader) ([]Result, error) {
 		}
 	}
 	if len(results) == 0 {
-		return nil, errors.New("the text is not an output of nccl-tests: it has no line that begins with # nThread")
+		return nil, errNoRun
 	}
 	return results, nil
 }
