@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -15,7 +16,9 @@ func (c *Config) Advise(s *Snapshot, r *Request, now time.Time) (*Response, erro
 
 // AdviseAged is Advise for a snapshot that is known to be of that age: one that has not changed is not old.
 func (c *Config) AdviseAged(s *Snapshot, r *Request, now time.Time, age time.Duration) (*Response, error) {
-	q := question{c: c, s: s, r: r, now: now.Unix()}
+	q := working.Get().(*question)
+	defer q.done()
+	q.c, q.s, q.r, q.now = c, s, r, now.Unix()
 	stale := age > c.StaleAfter
 	if stale && !r.AllowStale {
 		return nil, &Refusal{Code: StaleSnapshot, Detail: fmt.Sprintf("the newest state is %d s old", int64(age.Seconds())),
@@ -57,9 +60,20 @@ type question struct {
 	r    *Request
 	a    Ask
 	v    View
-	p    Plan
 	now  int64
 	best int // the fewest domains the ask could have in an empty cluster
+
+	// Room to work in, as large as the cluster has domains. It is used again by later questions and no answer refers to it.
+	p           Plan
+	sizes, free []int32
+}
+
+// working keeps the room of questions that have been answered: a thousand a second would keep the collector busy.
+var working = sync.Pool{New: func() any { return new(question) }}
+
+func (q *question) done() {
+	*q = question{p: q.p, sizes: q.sizes, free: q.free}
+	working.Put(q)
 }
 
 // narrow makes the view of what this asker may take: a copy only where it differs from what anybody may.
@@ -125,7 +139,7 @@ func (q *question) possible() error {
 		q.best = 1
 		return nil
 	}
-	var sizes []int32 // in units
+	sizes := q.sizes[:0] // in units
 	largest, whole := int32(0), int32(0)
 	for d := range q.s.Topology.Domains {
 		if q.v.closed != nil && q.v.closed[d] && !q.r.ExclusiveDomain {
@@ -135,7 +149,9 @@ func (q *question) possible() error {
 		largest, whole = max(largest, n), whole+n/a.unit()*a.unit()
 		sizes = append(sizes, n/a.unit())
 	}
-	slices.SortFunc(sizes, func(a, b int32) int { return int(b - a) })
+	q.sizes = sizes
+	slices.Sort(sizes)
+	slices.Reverse(sizes)
 	need := a.needs()
 	for i, n := range sizes {
 		if need -= n; need <= 0 && n > 0 {
@@ -279,8 +295,8 @@ func (q *question) candidate(at int64, basis string) *Candidate {
 	}
 	q.name(c, parts)
 	if q.a.Shared == 0 {
-		free := slices.Clone(q.v.Free)
-		size := int32(0)
+		q.free = append(q.free[:0], q.v.Free...)
+		free, size := q.free, int32(0)
 		for i := range t.Domains {
 			size = max(size, q.a.within(t.Domains[i].Count))
 		}
@@ -400,6 +416,19 @@ func (q *question) noCapacity() error {
 func (q *question) counts() []Count {
 	reasons := [...]string{"other model, partition or use of the domain", "down or not schedulable", "reserved for others", "excluded", "held by jobs", "free"}
 	var n [len(reasons)]int32
+	if q.v.closed == nil && len(q.s.reserved) == 0 { // nothing sets this asker apart
+		for i, usable := range q.s.usable {
+			switch {
+			case usable == 0:
+				n[1]++
+			case q.s.used[i] > 0:
+				n[4]++
+			default:
+				n[5]++
+			}
+		}
+		return q.listed(n[:], reasons[:])
+	}
 	for i := range q.s.Topology.Nodes {
 		k := int32(i)
 		switch d := q.s.Topology.Nodes[i].Domain; {
@@ -417,6 +446,11 @@ func (q *question) counts() []Count {
 			n[5]++
 		}
 	}
+	return q.listed(n[:], reasons[:])
+}
+
+// listed are the reasons that hold for any node.
+func (q *question) listed(n []int32, reasons []string) []Count {
 	var out []Count
 	for i, reason := range reasons {
 		if n[i] > 0 {

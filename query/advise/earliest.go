@@ -37,7 +37,7 @@ func (v *View) withheld(d int) int32 {
 // but not always the first.
 func Earliest(s Strategy, v *View, a *Ask, now int64, p *Plan) (at int64, ok bool) {
 	ask, h := *a, horizon{now: now}
-	h.open(v)
+	h.open(v, p)
 	try := func(at int64) bool {
 		then := h.view(v, at)
 		ask.Waited = a.Waited + at - now
@@ -80,9 +80,13 @@ type horizon struct {
 	free    []int32
 }
 
-func (h *horizon) open(v *View) {
+func (h *horizon) open(v *View, p *Plan) {
 	n := len(v.Free)
-	room := make([]int32, 5*n)
+	if len(p.horizon) < 5*n {
+		p.horizon = make([]int32, 5*n)
+	}
+	room := p.horizon[:5*n]
+	clear(room)
 	h.at, h.low, h.high, h.overdue, h.free = room[:n], room[n:2*n], room[2*n:3*n], room[3*n:4*n], room[4*n:]
 	for d := range v.Free {
 		dom := &v.Topology.Domains[d]

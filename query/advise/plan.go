@@ -106,6 +106,8 @@ type Plan struct {
 	spread []int32
 	taken  []bool
 	groups []int32
+
+	horizon []int32 // of Earliest
 }
 
 func (p *Plan) reset(domains int) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -154,8 +153,7 @@ func (a *advisor) ask(caller string, r *advise.Request) (*Advice, *NoAdvice) {
 			}
 			row.Basis = c.Predicted.Basis
 		}
-		body, _ := json.Marshal(out)
-		row.Answer = string(body)
+		row.Body = out
 		a.ledger.Add(row)
 	}
 	return out, nil
@@ -227,8 +225,7 @@ func (a *advisor) refuse(caller, id string, r *advise.Request, v *live.View, sta
 	if a.ledger != nil {
 		row := a.row(caller, id, r, v, start)
 		row.Code = refusal.Code
-		body, _ := json.Marshal(out)
-		row.Answer = string(body)
+		row.Body = out
 		a.ledger.Add(row)
 	}
 	return out

@@ -5,6 +5,7 @@ package ledger
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
@@ -66,6 +67,8 @@ type Answer struct {
 	Basis          string    `ch:"basis"`
 	TookUS         uint32    `ch:"took_us"`
 	Answer         string    `ch:"answer"`
+
+	Body any `ch:"-"` // what Answer is to be, as JSON; written out by Run and not to be changed any more
 }
 
 // Feedback is what a caller tells of an advice.
@@ -144,55 +147,116 @@ func (l *Ledger) Tell(f Feedback) bool {
 // insertWithin bounds one insert.
 const insertWithin = 10 * time.Second
 
-// Run stores what comes until ctx ends, and then what is left.
+// Run stores what comes until ctx ends, and then what is left. Rows are made ready one by one as they come: done all at
+// once before an insert, a thousand of them would hold up the answers of that moment.
 func (l *Ledger) Run(ctx context.Context) error {
 	every, grade := time.NewTicker(l.cfg.Every), time.NewTicker(l.cfg.Grade)
 	defer every.Stop()
 	defer grade.Stop()
+	answers, feedback := pending{l: l, table: schema.TableAdviceLedger}, pending{l: l, table: schema.TableAdviceFeedback}
 	for {
 		select {
 		case <-ctx.Done():
-			l.flush(context.WithoutCancel(ctx))
+			for len(l.answers) > 0 {
+				answers.answer(<-l.answers)
+			}
+			for len(l.feedback) > 0 {
+				feedback.add(new(<-l.feedback))
+			}
+			answers.send()
+			feedback.send()
 			return nil
+		case a := <-l.answers:
+			answers.answer(a)
+		case f := <-l.feedback:
+			feedback.add(&f)
 		case <-every.C:
-			l.flush(ctx)
+			answers.send()
+			feedback.send()
 		case <-grade.C:
 			l.measure(ctx)
 		}
 	}
 }
 
-func (l *Ledger) flush(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, insertWithin)
-	defer cancel()
-	store(ctx, l, schema.TableAdviceLedger, l.answers)
-	store(ctx, l, schema.TableAdviceFeedback, l.feedback)
+// pending is one insert that is being filled. What fails is tried again by nobody: it is counted.
+type pending struct {
+	l      *Ledger
+	table  string
+	batch  driver.Batch // nil: none is open
+	cancel context.CancelFunc
+	rows   int
+	failed bool // since the last send; what comes is given up without asking ClickHouse again
 }
 
-// store inserts what waits in a queue. A batch that fails is tried once more by nobody: it is counted.
-func store[T any](ctx context.Context, l *Ledger, table string, queue chan T) {
-	for len(queue) > 0 {
-		n := min(len(queue), l.cfg.Batch)
-		err := func() error {
-			batch, err := l.deps.Write.PrepareBatch(ctx, "INSERT INTO "+table)
-			if err != nil {
-				return err
-			}
-			defer batch.Close()
-			for range n {
-				row := <-queue
-				if err := batch.AppendStruct(&row); err != nil {
-					return err
-				}
-			}
-			return batch.Send()
-		}()
-		if err != nil {
-			l.dropped.WithLabelValues("insert failed").Add(float64(n))
-			l.deps.Log.Warn("storing the ledger of advice failed", "table", table, "rows", n, "error", err)
-			return
+func (p *pending) answer(a Answer) {
+	if a.Body != nil {
+		if raw, err := json.Marshal(a.Body); err == nil {
+			a.Answer = string(raw)
 		}
-		l.stored.WithLabelValues(table).Add(float64(n))
+		a.Body = nil
+	}
+	p.add(&a)
+}
+
+// add puts a row, a pointer to a struct, into the insert.
+func (p *pending) add(row any) {
+	p.rows++
+	if p.failed {
+		return
+	}
+	if err := p.append(row); err != nil {
+		p.fail(err)
+		return
+	}
+	if p.rows >= p.l.cfg.Batch {
+		p.send()
+	}
+}
+
+func (p *pending) append(row any) error {
+	if p.batch == nil {
+		var ctx context.Context
+		ctx, p.cancel = context.WithTimeout(context.Background(), p.l.cfg.Every+insertWithin)
+		var err error
+		if p.batch, err = p.l.deps.Write.PrepareBatch(ctx, "INSERT INTO "+p.table); err != nil {
+			return err
+		}
+	}
+	return p.batch.AppendStruct(row)
+}
+
+// send inserts what there is.
+func (p *pending) send() {
+	if p.batch != nil && !p.failed {
+		if err := p.batch.Send(); err != nil {
+			p.fail(err)
+		} else {
+			p.l.stored.WithLabelValues(p.table).Add(float64(p.rows))
+			p.rows = 0
+		}
+	}
+	if p.failed {
+		p.l.dropped.WithLabelValues("insert failed").Add(float64(p.rows))
+		p.rows, p.failed = 0, false
+	}
+	p.close()
+}
+
+func (p *pending) fail(err error) {
+	p.failed = true
+	p.l.deps.Log.Warn("storing the ledger of advice failed", "table", p.table, "rows", p.rows, "error", err)
+}
+
+// close lets go of the insert's connection.
+func (p *pending) close() {
+	if p.batch != nil {
+		_ = p.batch.Close()
+		p.batch = nil
+	}
+	if p.cancel != nil {
+		p.cancel()
+		p.cancel = nil
 	}
 }
 
