@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 
@@ -12,13 +13,24 @@ import (
 func domainsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "domains [DOMAIN]", Short: "Capacity of every NVLink domain, or one domain's nodes and jobs",
-		Args:    cobra.MaximumNArgs(1),
-		Example: "  spillway domains\n  spillway domains rack01 --at 2026-11-29T14:00:00Z",
+		Args: cobra.MaximumNArgs(1),
+		Example: "  spillway domains\n  spillway domains rack01 --at 2026-11-29T14:00:00Z\n" +
+			"  spillway domains rack01 --since 2026-11-22T00:00:00Z --until 2026-11-29T00:00:00Z",
 	}
 	c := asking(cmd)
 	at := cmd.Flags().String("at", "", "as it stood at this moment (RFC 3339); empty = now")
+	since := cmd.Flags().String("since", "", "who held one domain's GPUs from this moment on (RFC 3339)")
+	until := cmd.Flags().String("until", "", "with --since: up to this moment; empty = now")
+	cmd.MarkFlagsMutuallyExclusive("at", "since")
+	cmd.MarkFlagsMutuallyExclusive("at", "until")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q := url.Values{}
+		if *since != "" || *until != "" {
+			if len(args) != 1 {
+				return usageError("--since and --until are about one domain: try `spillway domains rack01 --since %s`", cmp.Or(*since, *until))
+			}
+			return occupancy(cmd, c, url.Values{"domain": {args[0]}, "since": {*since}, "until": {*until}, "limit": {"100000"}})
+		}
 		if *at != "" {
 			q.Set("at", *at)
 		}
@@ -84,6 +96,46 @@ func oneDomain(cmd *cobra.Command, c *client, id string, q url.Values) error {
 		nodes.add(n.Node, partition, usable, state, reason, cellTime(&n.Since, ""))
 	}
 	nodes.print(w)
+	footer(w, answer.Freshness)
+	return nil
+}
+
+// occupancy lists who held GPUs of a domain over a time.
+func occupancy(cmd *cobra.Command, c *client, q url.Values) error {
+	for key, value := range q {
+		if value[0] == "" {
+			q.Del(key)
+		}
+	}
+	var answer read.Occupancy
+	if err := c.get(cmd.Context(), "/v1/audit/occupancy", q, &answer); err != nil {
+		return err
+	}
+	w := cmd.OutOrStdout()
+	if c.output == "json" {
+		return printJSON(w, answer)
+	}
+	name := answer.Domain
+	if answer.Label != nil {
+		name = *answer.Label
+	}
+	fmt.Fprintf(w, "%s of %s from %s to %s: %d stays\n\n", printable(name), answer.Cluster, cellTime(&answer.Since, ""), cellTime(&answer.Until, ""), answer.Total)
+	accounts := table{head: []string{"ACCOUNT", "STAYS", "GPU-HOURS HERE", "STAYS OF UNKNOWN SIZE"}}
+	for _, a := range answer.Accounts {
+		accounts.add(a.Account, fmt.Sprint(a.Jobs), fmt.Sprintf("%.1f", a.GPUHours), fmt.Sprint(a.UnknownStays))
+	}
+	accounts.print(w)
+	fmt.Fprintln(w)
+	stays := table{head: []string{"JOB", "ATTEMPT", "USER", "ACCOUNT", "FROM", "TO", "GPUS HERE", "NODES HERE", "DOMAINS", "OUTCOME"}}
+	for _, s := range answer.Stays {
+		outcome := s.Outcome
+		if s.Probe {
+			outcome = "probe job"
+		}
+		stays.add(s.JobID, fmt.Sprint(s.Attempt), s.User, s.Account, cellTime(&s.From, ""), cellTime(s.To, "still here"), cellUint(s.GPUsHere),
+			fmt.Sprint(s.NodesHere), fmt.Sprint(s.DomainsUsed), outcome)
+	}
+	stays.print(w)
 	footer(w, answer.Freshness)
 	return nil
 }

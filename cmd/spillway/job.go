@@ -13,7 +13,7 @@ import (
 
 func jobCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "job JOB", Short: "All runs of a job: where they sat and what was judged", Args: oneArg("JOB", "spillway job 4711"),
+		Use: "job JOB", Short: "All runs of a job: where they sat, what was judged, and whether it was worse than last time", Args: oneArg("JOB", "spillway job 4711"),
 	}
 	c := asking(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -55,6 +55,11 @@ func jobCommand() *cobra.Command {
 				fmt.Fprintf(w, "\nnodes of attempt %d, placement %d: %s\n", a.Attempt, p.Seq, clip(strings.Join(names, " "), 10*maxWidth))
 			}
 		}
+		var compared read.Compare
+		if err := c.get(cmd.Context(), "/v1/jobs/"+url.PathEscape(args[0])+"/compare", url.Values{"cluster": {answer.Cluster}}, &compared); err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "\nagainst earlier runs: %s\n", printable(strings.Join(compared.Lines, " ")))
 		footer(w, answer.Freshness)
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"os"
@@ -370,6 +371,23 @@ func TestPage(t *testing.T) {
 		if text := report("table"); !strings.Contains(text, "What to change") || !strings.Contains(text, "exposed to spill") {
 			t.Errorf("got\n%s", text)
 		}
+		for _, ask := range []struct {
+			args []string
+			want string
+		}{
+			{[]string{"job", spill.JobID}, "against earlier runs: "},
+			{[]string{"domains", rack.Domain, "--since", "2026-01-01T00:00:00Z"}, "GPU-HOURS HERE"},
+			{[]string{"domains", rack.Domain, "--since", "2026-01-01T00:00:00Z", "-o", "json"}, `"gpu_hours"`},
+		} {
+			var out, errs strings.Builder
+			if code := run(context.Background(), append(ask.args, "--api", "http://"+f.server.Addr()), &out, &errs); code != exitOK || !strings.Contains(out.String(), ask.want) {
+				t.Errorf("%v ended with %d, want %q: %s%s", ask.args, code, ask.want, out.String(), errs.String())
+			}
+		}
+		var errs strings.Builder
+		if code := run(context.Background(), []string{"domains", "--since", "2026-01-01T00:00:00Z"}, io.Discard, &errs); code != exitUsage || !strings.Contains(errs.String(), "are about one domain") {
+			t.Errorf("a time without a domain: ended with %d: %s", code, errs.String())
+		}
 		if text := report("json"); !strings.Contains(text, `"exposed_gpu_hours"`) {
 			t.Errorf("got\n%s", text)
 		}
@@ -389,9 +407,20 @@ func TestPage(t *testing.T) {
 	t.Run("no serious finding of axe in any view, theme and width", func(t *testing.T) {
 		b := b.in(t)
 		axe := string(testenv.NPMFile(t, "axe-core", "axe.min.js"))
+		again := jobPage // a job that spills and has earlier runs, where the fleet has one by now
+		running, err := f.reader.Spills(t.Context(), read.SpillFilter{Running: true, Since: time.Now().Add(-time.Hour), Until: time.Now(), BySeverity: true, Limit: 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range running.Spills {
+			if c, err := f.reader.Compare(t.Context(), s.Cluster, s.JobID, int32(s.Attempt)); err == nil && c.Placement != nil {
+				again = "/jobs/" + url.PathEscape(s.JobID) + "?cluster=" + url.QueryEscape(s.Cluster)
+				break
+			}
+		}
 		views := []struct{ name, path string }{
 			{"racks", "/racks"}, {"racks-job", "/racks?job=" + spill.JobID}, {"racks-tenant", "/racks?by=tenant&lines=off"}, {"racks-table", "/racks?as=table"},
-			{"rack", rackPage}, {"spills", "/spills"}, {"spills-empty", "/spills?user=nobody"}, {"job", jobPage},
+			{"rack", rackPage}, {"spills", "/spills"}, {"spills-empty", "/spills?user=nobody"}, {"job", jobPage}, {"job-again", again},
 			{"job-unknown", "/jobs/404404"}, {"slots", "/slots?reserve=2&buy=1"}, {"exceptions", "/exceptions"}, {"rack-past", rackPage + "&since=2020-01-01T00:00:00Z"}, {"advice", "/advice?gpus=64"}, {"topology", "/topology"}, {"report-view", "/report?since=1d"}, {"status", "/status"},
 		}
 		for _, theme := range []string{"light", "dark"} {

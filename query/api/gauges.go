@@ -110,14 +110,6 @@ func (g *gauges) read() (out []prometheus.Metric) {
 		g.running(running, add)
 		return nil
 	})
-	part("exceptions", func() error {
-		found, err := g.reader.Exceptions(ctx, "")
-		if err != nil {
-			return err
-		}
-		g.exceptions(found.Exceptions, add)
-		return nil
-	})
 	part("topology", func() error {
 		health, err := g.reader.TopologyHealth(ctx, "")
 		if err != nil {
@@ -132,6 +124,15 @@ func (g *gauges) read() (out []prometheus.Metric) {
 			return err
 		}
 		g.capacity(domains, add)
+		return nil
+	})
+	// The most work of all, so it comes last: the others have the time they need.
+	part("exceptions", func() error {
+		found, err := g.reader.Exceptions(ctx, "")
+		if err != nil {
+			return err
+		}
+		g.exceptions(found.Exceptions, add)
 		return nil
 	})
 	add(descUp, up)

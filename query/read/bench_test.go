@@ -52,6 +52,27 @@ func BenchmarkMap(b *testing.B) {
 	}
 }
 
+// BenchmarkExceptions looks through the same fleet for what does not fit, nothing remembered; BenchmarkViews compares both
+// views of its nodes.
+func BenchmarkExceptions(b *testing.B) {
+	r := filled(b, mapSeed...)
+	for b.Loop() {
+		r.exceptions.all = nil
+		if got, err := r.Exceptions(context.Background(), ""); err != nil || len(got.Exceptions) != 0 {
+			b.Fatal(got, err)
+		}
+	}
+}
+
+func BenchmarkViews(b *testing.B) {
+	r := filled(b, mapSeed...)
+	for b.Loop() {
+		if got, err := r.Views(context.Background(), ""); err != nil || len(got.Differences) != 0 {
+			b.Fatal(got, err)
+		}
+	}
+}
+
 // BenchmarkReport sums up a week of 10,008 GPUs: 50,000 placements, and a change of capacity every five minutes in each of
 // 139 domains.
 func BenchmarkReport(b *testing.B) {

@@ -22,9 +22,9 @@ export function compareCard(c) {
       { head: "Verdict", cell: (r) => badge(r.outcome, r.cause) },
       { head: "GPUs", number: true, cell: (r) => figure(r.gpus) },
       { head: "Domains", number: true, cell: (r) => figure(r.domains_used) }, { head: "Would do", number: true, cell: (r) => figure(r.domains_min) },
+      { head: "Ran", number: true, cell: (r) => (r.ran_seconds === null ? (r.state === "running" ? "runs" : unknown()) : span(r.ran_seconds)) },
       { head: "Balance", number: true, cell: (r) => (r.balance === null ? unknown() : r.balance.toFixed(2)) },
       { head: "Waited", number: true, cell: (r) => (r.waited_seconds === null ? unknown() : span(r.waited_seconds)) },
-      { head: "Ran", number: true, cell: (r) => (r.ran_seconds === null ? (r.state === "running" ? "runs" : unknown()) : span(r.ran_seconds)) },
       { head: "Scale-out GB/s", number: true, cell: (r) => (r.scale_out_gb_s === null ? unknown() : r.scale_out_gb_s.toFixed(1)) },
     ], runs),
     h("p", { class: "muted" }, `Compared: ${c.basis}.`)];

@@ -1,7 +1,7 @@
 -- Running jobs whose life-cycle facts do not fit together, one row a job and kind. Probe jobs are left out. Nodes are told
 -- as of now, except the domain of a node when the placement began, which is looked up as of then.
 -- Parameters: cluster ('' = any), now, since (vanished jobs from then on), completing_s, settle_s, overrun_s.
-WITH held AS
+WITH held AS MATERIALIZED
 (
     SELECT cluster, job_id, attempt, seq, valid_from, nodes, node_gpus, gpus
     FROM
@@ -26,7 +26,7 @@ vanished AS
     FROM attempts
     WHERE state = 'vanished' AND end >= {since:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
 ),
-runs AS
+runs AS MATERIALIZED
 (
     SELECT cluster, job_id, attempt, number, name, user, account, queue, service_class, state, end, end_earliest, expected_end, gpus
     FROM
@@ -39,13 +39,13 @@ runs AS
     )
     WHERE is_deleted = 0 AND probe = 0
 ),
-spots AS
+spots AS MATERIALIZED
 (
     SELECT cluster, job_id, attempt, seq, valid_from, node, ifNull(gpus_here, 0) AS gpus_here
     FROM held
     ARRAY JOIN nodes AS node, arrayResize(node_gpus, length(nodes), NULL) AS gpus_here
 ),
-states AS
+states AS MATERIALIZED
 (
     SELECT cluster, node, valid_from, gpus_present, schedulable, state_raw, reason
     FROM
@@ -58,7 +58,7 @@ states AS
     )
     WHERE is_deleted = 0 AND valid_to > {now:DateTime64(3)}
 ),
-members AS
+members AS MATERIALIZED
 (
     SELECT cluster, node, valid_from, valid_to, domain
     FROM
@@ -166,3 +166,4 @@ FROM found AS f
 INNER JOIN runs AS r ON r.cluster = f.cluster AND r.job_id = f.job_id AND r.attempt = f.attempt
 ORDER BY since, cluster, job_id, kind
 LIMIT 5000
+SETTINGS enable_materialized_cte = 1

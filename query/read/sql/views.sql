@@ -1,5 +1,5 @@
 -- Where the scheduler's view of a node and Spillway's differ, one row a node and difference. Parameters: cluster ('' = any), now.
-WITH states AS
+WITH states AS MATERIALIZED
 (
     SELECT cluster, node, gpus_present, gpus_usable, schedulable, state_raw, reason, valid_from
     FROM
@@ -12,7 +12,7 @@ WITH states AS
     )
     WHERE is_deleted = 0 AND valid_to > {now:DateTime64(3)}
 ),
-members AS
+members AS MATERIALIZED
 (
     SELECT cluster, node, domain, source, valid_from
     FROM
@@ -39,7 +39,7 @@ waiting AS
     )
     WHERE is_deleted = 0 AND state = 'pending' AND planned_start > {now:DateTime64(3)}
 ),
-held AS
+held AS MATERIALIZED
 (
     SELECT DISTINCT cluster, node
     FROM
@@ -97,4 +97,4 @@ FROM
 LEFT JOIN members AS m ON m.cluster = d.cluster AND m.node = d.node
 ORDER BY cluster, kind, domain, node
 LIMIT 5000
-SETTINGS join_use_nulls = 1
+SETTINGS join_use_nulls = 1, enable_materialized_cte = 1
