@@ -1,5 +1,6 @@
 -- Running jobs whose life-cycle facts do not fit together, one row a job and kind. Probe jobs are left out. Nodes are told
 -- as of now, except the domain of a node when the placement began, which is looked up as of then.
+-- Each CTE is worked out once, and the sides of joins are narrowed first: this is asked every few seconds.
 -- Parameters: cluster ('' = any), now, since (vanished jobs from then on), completing_s, settle_s, overrun_s.
 WITH held AS MATERIALIZED
 (
@@ -92,8 +93,8 @@ found AS
     SELECT p.cluster, p.job_id, p.attempt, if(match(upper(s.state_raw), 'DOWN|NOT_RESPONDING|ERROR|FAIL|NOTREADY'), 'node_down', 'node_draining') AS kind,
            greatest(min(p.valid_from), min(s.valid_from)), groupArray(10)(p.node), count(), any(if(s.reason = '', s.state_raw, concat(s.state_raw, ': ', s.reason)))
     FROM spots AS p
-    INNER JOIN states AS s ON s.cluster = p.cluster AND s.node = p.node
-    WHERE s.schedulable = 0 AND greatest(p.valid_from, s.valid_from) <= {now:DateTime64(3)} - toIntervalSecond({settle_s:UInt64})
+    INNER JOIN (SELECT * FROM states WHERE schedulable = 0) AS s ON s.cluster = p.cluster AND s.node = p.node
+    WHERE greatest(p.valid_from, s.valid_from) <= {now:DateTime64(3)} - toIntervalSecond({settle_s:UInt64})
     GROUP BY p.cluster, p.job_id, p.attempt, kind
 
     UNION ALL
@@ -110,9 +111,10 @@ found AS
             FROM spots
             WHERE valid_from <= {now:DateTime64(3)} - toIntervalSecond({settle_s:UInt64})
             GROUP BY cluster, node
+            HAVING holders > 1
         ) AS c
         INNER JOIN states AS s ON s.cluster = c.cluster AND s.node = c.node
-        WHERE c.holders > 1 AND c.held > s.gpus_present
+        WHERE c.held > s.gpus_present
     ) AS b ON b.cluster = p.cluster AND b.node = p.node
     WHERE p.valid_from <= {now:DateTime64(3)} - toIntervalSecond({settle_s:UInt64})
     GROUP BY p.cluster, p.job_id, p.attempt
@@ -122,7 +124,7 @@ found AS
     SELECT p.cluster, p.job_id, p.attempt, 'domain_changed', min(n.valid_from), groupArray(10)(p.node), count(),
            any(concat(t.domain, ' -> ', if(n.domain = '', 'unknown', n.domain)))
     FROM spots AS p
-    INNER JOIN (SELECT * FROM members WHERE valid_to > {now:DateTime64(3)}) AS n ON n.cluster = p.cluster AND n.node = p.node
+    INNER JOIN (SELECT * FROM members WHERE valid_to > {now:DateTime64(3)} AND valid_from > (SELECT min(valid_from) FROM held)) AS n ON n.cluster = p.cluster AND n.node = p.node
     INNER JOIN members AS t ON t.cluster = p.cluster AND t.node = p.node
     WHERE n.valid_from > p.valid_from AND t.valid_from <= p.valid_from AND t.valid_to > p.valid_from AND t.domain != '' AND t.domain != n.domain
     GROUP BY p.cluster, p.job_id, p.attempt
