@@ -105,6 +105,8 @@ type sweptNode struct {
 	probed int // the same of probe jobs
 	dueG   int // of held: claims that last longer than the window
 	dueBy  int // of heldBy
+
+	sum *domainSum // of the domain it was last counted in, where facts are swept
 }
 
 // apply begins or ends something on the node.
@@ -195,7 +197,27 @@ func (s *sweeper) node(name string) *sweptNode {
 // begin puts what holds just before the first moment into s and gives all begins and ends from then on, in order. Where
 // one interval ends as the next begins, the end comes first. With a window (ms, not negative) claims count as due too.
 func (h clusterHistory) begin(s sweeping, first, window int64) []sweptChange {
-	var ends, begins []sweptChange
+	most := 0
+	for _, list := range h.homes {
+		most += 2 * len(list)
+	}
+	for _, list := range h.offers {
+		most += 2 * len(list)
+	}
+	for _, list := range h.claims {
+		most += 4 * len(list)
+	}
+	changes := make([]sweptChange, 0, most)
+	// Sorted is a short key and not the change itself: time, ends before begins.
+	type place struct {
+		key int64
+		of  int32
+	}
+	order := make([]place, 0, most)
+	note := func(c sweptChange) {
+		order = append(order, place{c.at<<1 | int64(bit(c.begin)), int32(len(changes))})
+		changes = append(changes, c)
+	}
 	add := func(n *sweptNode, from, to int64, c sweptChange) {
 		if to < first {
 			return
@@ -205,11 +227,11 @@ func (h clusterHistory) begin(s sweeping, first, window int64) []sweptChange {
 			s.apply(c)
 		} else {
 			c.at = from
-			begins = append(begins, c)
+			note(c)
 		}
 		if to < forever {
 			c.at, c.begin = to, false
-			ends = append(ends, c)
+			note(c)
 		}
 	}
 	for name, list := range h.homes {
@@ -232,11 +254,12 @@ func (h clusterHistory) begin(s sweeping, first, window int64) []sweptChange {
 			}
 		}
 	}
-	changes := append(ends, begins...)
-	slices.SortFunc(changes, func(a, b sweptChange) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(bit(a.begin), bit(b.begin)))
-	})
-	return changes
+	slices.SortFunc(order, func(a, b place) int { return cmp.Compare(a.key, b.key) })
+	sorted := make([]sweptChange, len(order))
+	for i, p := range order {
+		sorted[i] = changes[p.of]
+	}
+	return sorted
 }
 
 func (s *sweeper) apply(c sweptChange) {

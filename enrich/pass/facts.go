@@ -245,10 +245,13 @@ func (s *factSweep) count(n *sweptNode, sign int) {
 	if n.home == nil {
 		return
 	}
-	d := s.domains[n.home.domain]
-	if d == nil {
-		d = &domainSum{domain: n.home.domain}
-		s.domains[d.domain] = d
+	d := n.sum
+	if d == nil || d.domain != n.home.domain {
+		if d = s.domains[n.home.domain]; d == nil {
+			d = &domainSum{domain: n.home.domain}
+			s.domains[d.domain] = d
+		}
+		n.sum = d
 	}
 	c := n.gpus(s.usual)
 	d.nodes += sign
@@ -401,10 +404,18 @@ func (s *factSweep) room(f *placementFacts, late []lateNode) *freeFacts {
 	return out
 }
 
-// most gives the n largest, largest first.
+// most gives the n largest, largest first; n is small beside the list.
 func most(list []int64, n int) []int64 {
-	slices.SortFunc(list, func(a, b int64) int { return cmp.Compare(b, a) })
-	return slices.Clone(list[:min(n, len(list))])
+	out := make([]int64, 0, min(n, len(list))+1)
+	for _, v := range list {
+		if len(out) == n && (n == 0 || v <= out[n-1]) {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(out, v, func(x, v int64) int { return cmp.Compare(v, x) })
+		out = slices.Insert(out, at, v)
+		out = out[:min(n, len(out))]
+	}
+	return out
 }
 
 // dueUntil is until when a holding counts as lasting longer than the window from now, by the estimate of its end (0: none).
