@@ -55,7 +55,7 @@ func collectors() map[string]collector {
 		"dcgm": {
 			validate: func(s *settings) error {
 				err := s.Collect.DCGM.Validate()
-				if s.Collect.DCGM.Direct.Enabled {
+				if direct := s.Collect.DCGM.Direct; direct.Enabled && len(direct.Command) == 0 {
 					err = errors.Join(err, dcgm.Built())
 				}
 				return err

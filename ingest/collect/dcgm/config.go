@@ -11,7 +11,7 @@ import (
 type Config struct {
 	scrape.Config `yaml:",inline"`
 
-	// Direct asks DCGM on this machine in place of exporters.
+	// Direct asks this machine in place of exporters.
 	Direct Direct `yaml:"direct"`
 
 	// ExporterInterval is how often the exporters themselves ask the GPUs (their option -c). To scrape faster repeats
@@ -39,7 +39,7 @@ const overshoot = 1.07
 func DefaultConfig() Config {
 	return Config{
 		Config:           scrape.DefaultConfig(9400),
-		Direct:           Direct{Address: "127.0.0.1:5555", Links: true},
+		Direct:           Direct{Command: []string{}, Address: "127.0.0.1:5555", Links: true},
 		ExporterInterval: 30 * time.Second,
 		Refresh:          time.Hour,
 		Forget:           24 * time.Hour,

@@ -21,8 +21,11 @@ import (
 
 // Direct says how this machine's GPUs are asked without an exporter.
 type Direct struct {
-	// Enabled asks DCGM itself, in place of exporters. It needs a program built with the tag dcgm.
+	// Enabled asks this machine, in place of exporters. To ask DCGM needs a program built with the tag dcgm.
 	Enabled bool `yaml:"enabled"`
+	// Command is nvidia-smi, which is run in place of asking DCGM, on machines without it. It tells what the links have
+	// carried and nothing else, and needs no tag. Empty: DCGM is asked.
+	Command []string `yaml:"command"`
 	// Address is where nv-hostengine listens: host:port, or the path of its socket.
 	Address string `yaml:"address"`
 	// Library is DCGM's, where the loader does not find it as libdcgm.so: /usr/lib/x86_64-linux-gnu/libdcgm.so.4.
@@ -49,7 +52,7 @@ type direct struct {
 }
 
 func (c *Collector) newDirect(deps Deps) (*direct, error) {
-	if len(deps.Helper) == 0 {
+	if len(deps.Helper) == 0 && len(c.cfg.Direct.Command) == 0 {
 		return nil, errors.New("direct is enabled, and there is no command that becomes the helper process")
 	}
 	d := &direct{c: c, log: deps.Log, now: deps.Now, command: deps.Helper, reader: c.newReader()}
@@ -145,8 +148,21 @@ func (d *direct) once(ctx context.Context, env []string, out collect.Emitter) er
 	return nil
 }
 
-// ask asks the helper, which it starts where there is none.
+// ask runs the command, or asks the helper, which it starts where there is none.
 func (d *direct) ask(ctx context.Context, env []string) ([]byte, error) {
+	if command := d.c.cfg.Direct.Command; len(command) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, d.c.cfg.Timeout)
+		defer cancel()
+		text, err := askSMI(ctx, command, d.now(), d.c.cfg.MaxBytes)
+		if err != nil {
+			reason := "read"
+			if ctx.Err() != nil {
+				reason, err = "timeout", fmt.Errorf("no end after %v: %w", d.c.cfg.Timeout, err)
+			}
+			return nil, &scrape.Failure{Reason: reason, Err: err}
+		}
+		return text, nil
+	}
 	if d.helper != nil && d.helper.stopping {
 		// A process that the driver holds cannot be ended. There is never more than the one.
 		select {
