@@ -16,10 +16,18 @@ import (
 const memoryLimit = 256 << 20
 
 // TestClickHouseDownUnderLoad takes ClickHouse away while counters come in faster than they could ever be kept. The
-// loader's memory stays where it was, and once ClickHouse is back everything is there, once.
+// loader's memory stays where it was, and once ClickHouse is back everything is there, once. SPILLWAY_OUTAGE=10m makes it
+// last so long.
 func TestClickHouseDownUnderLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("moves 800,000 rows")
+	}
+	outage := 5 * time.Second
+	if v := os.Getenv("SPILLWAY_OUTAGE"); v != "" {
+		var err error
+		if outage, err = time.ParseDuration(v); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w := newBench(t)
 	p := newProxy(t, w.store.Owner.Addresses[0], func() limits { return limits{up: -1, down: -1} })
@@ -48,10 +56,15 @@ func TestClickHouseDownUnderLoad(t *testing.T) {
 	p.cut() // those that are open
 	produce(180)
 	worst := uint64(0)
-	for begun := time.Now(); time.Since(begun) < 5*time.Second; pause(context.Background(), 100*time.Millisecond) {
+	for begun, told := time.Now(), time.Duration(0); time.Since(begun) < outage; pause(context.Background(), 100*time.Millisecond) {
 		worst = max(worst, resident(t, pid))
+		if time.Since(begun)-told > time.Second {
+			told += time.Second
+			produce(1)
+		}
 	}
 	p.refuse.Store(false)
+	back := time.Now()
 	testenv.Eventually(t, 2*time.Minute, func() error {
 		worst = max(worst, resident(t, pid))
 		rows, _ := w.counts(t, "counters")
@@ -63,7 +76,7 @@ func TestClickHouseDownUnderLoad(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("at most %d MB of memory, for %d rows", worst>>20, sent)
+	t.Logf("at most %d MB of memory, for %d rows; all there %s after ClickHouse was back", worst>>20, sent, time.Since(back).Round(100*time.Millisecond))
 	if worst > memoryLimit {
 		t.Errorf("the loader took %d MB of memory, more than %d", worst>>20, memoryLimit>>20)
 	}
