@@ -168,7 +168,7 @@ func (b *countersBlock) append(offset int64, value []byte) error {
 }
 
 // maxKnown bounds the memory of layouts, in rows.
-const maxKnown = 1 << 18
+const maxKnown = 1 << 17
 
 // learn reads a record as a whole: the first one of a node, one with another job, one in another encoding, or one that
 // breaks a rule. It gives the bytes too, as our encoder writes them. Where names are known, the contract's own reader has

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/otelcol"
 	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 )
 
 func factories() (f otelcol.Factories, err error) {
@@ -24,6 +25,7 @@ func factories() (f otelcol.Factories, err error) {
 	if f.Exporters, err = otelcol.MakeFactoryMap[exporter.Factory](clickhouseexporter.NewFactory()); err != nil {
 		return f, fmt.Errorf("make the exporters: %w", err)
 	}
+	f.Telemetry = otelconftelemetry.NewFactory()
 	return f, nil
 }
 
@@ -32,7 +34,7 @@ func main() {
 		BuildInfo: component.BuildInfo{Command: "comparison", Description: "metrics from Kafka to ClickHouse", Version: "0.165.0"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
-			ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()},
+			ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()}, DefaultScheme: "file",
 		}},
 	})
 	if err := command.Execute(); err != nil {
