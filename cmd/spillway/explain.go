@@ -66,7 +66,7 @@ func explainCommand() *cobra.Command {
 // oneArg asks for exactly one argument and shows how it is written when it is missing.
 func oneArg(name, example string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
+		if len(args) != 1 || strings.TrimSpace(args[0]) == "" {
 			return usageError("exactly one %s is needed: try `%s`", name, example)
 		}
 		return nil

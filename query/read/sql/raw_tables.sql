@@ -12,6 +12,8 @@ FROM
     UNION ALL
     SELECT 'counters' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM counters
     UNION ALL
+    SELECT 'benchmark_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM benchmark_events
+    UNION ALL
     SELECT 'dead_letters' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM dead_letters
 )
 ORDER BY raw_table
