@@ -128,21 +128,27 @@ func (b *benchRun) ask(ctx context.Context, base string) error {
 }
 
 // askAtRate puts adviceRate questions a second from callers that keep their connections. Each is timed from when it was due,
-// whether or not a caller was free then, so that a service that stalls is not asked less.
+// whether or not a caller was free then, so that a service that stalls is not asked less. The first two seconds, in which
+// connections are made, do not count.
 func askAtRate(ctx context.Context, base string, seconds int) (*asked, error) {
 	const callers = 16
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}, Timeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
-	total := adviceRate * seconds
-	due := make(chan time.Time, total)
+	const warm = 2 * adviceRate
+	total := adviceRate*seconds + warm
+	type question struct {
+		at     time.Time
+		counts bool
+	}
+	due := make(chan question, total)
 	var mu sync.Mutex
 	took := make([]time.Duration, 0, total)
 	answers := map[int]int{}
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {
-			for at := range due {
-				gpus := 4 * (1 + int(at.UnixNano()/1000)%36)
+			for q := range due {
+				gpus := 4 * (1 + int(q.at.UnixNano()/1000)%36)
 				body := fmt.Sprintf(`{"gpus":%d,"class":"train","duration_s":3600}`, gpus)
 				resp, err := client.Post(base+"/v1/advice", "application/json", bytes.NewReader([]byte(body)))
 				status := 0
@@ -152,8 +158,10 @@ func askAtRate(ctx context.Context, base string, seconds int) (*asked, error) {
 					status = resp.StatusCode
 				}
 				mu.Lock()
-				took = append(took, time.Since(at))
-				answers[status]++
+				if q.counts {
+					took = append(took, time.Since(q.at))
+					answers[status]++
+				}
 				mu.Unlock()
 			}
 		})
@@ -161,10 +169,11 @@ func askAtRate(ctx context.Context, base string, seconds int) (*asked, error) {
 	start := time.Now()
 	for i := range total {
 		at := start.Add(time.Duration(i) * time.Second / adviceRate)
-		if wait := time.Until(at); wait > 0 {
-			time.Sleep(wait)
+		if wait := time.Until(at); wait > 0 { // time.Sleep is exact to a millisecond only
+			rest := syscall.NsecToTimespec(wait.Nanoseconds())
+			_ = syscall.Nanosleep(&rest, nil)
 		}
-		due <- at
+		due <- question{at, i >= warm}
 	}
 	close(due)
 	wg.Wait()
