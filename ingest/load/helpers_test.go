@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/spillway-io/spillway/ingest/kafka"
 	"github.com/spillway-io/spillway/internal/chconn"
@@ -217,6 +219,7 @@ type child struct {
 	Brokers    []string
 	ClickHouse chconn.Options
 	Default    bool   // with the default configuration, not one of small batches
+	Progress   string // file to write the number of counters stored to, from the first record read on
 	Ceiling    string // no loader: insert the records of this file, see BenchmarkComparison
 }
 
@@ -277,7 +280,32 @@ func runChild(text string) {
 	if err != nil {
 		panic(err)
 	}
+	if c.Progress != "" {
+		go tellProgress(ctx, l, c.Progress)
+	}
 	if err := l.Run(ctx); err != nil {
 		panic(err)
+	}
+}
+
+// tellProgress costs next to nothing, other than asking ClickHouse for it.
+func tellProgress(ctx context.Context, l *Loader, path string) {
+	value := func(of *prometheus.CounterVec) float64 {
+		var m dto.Metric
+		if err := of.WithLabelValues(event.TopicCounters).Write(&m); err != nil {
+			panic(err)
+		}
+		return m.GetCounter().GetValue()
+	}
+	for told := -1.0; pause(ctx, 2*time.Millisecond); {
+		if stored := value(l.m.rows); stored > told && value(l.m.records) > 0 {
+			told = stored
+			if err := os.WriteFile(path+".new", fmt.Append(nil, stored), 0o600); err != nil {
+				panic(err)
+			}
+			if err := os.Rename(path+".new", path); err != nil {
+				panic(err)
+			}
+		}
 	}
 }
