@@ -34,6 +34,8 @@ type Direct struct {
 	Node string `yaml:"node"`
 	// Links asks every NVLink too, and not the GPUs alone. DCGM tells them apart from 4.3.1 on.
 	Links bool `yaml:"links"`
+	// HPCJobMapping is a folder that says which job uses which GPU, in the form of dcgm-exporter's --hpc-job-mapping-dir.
+	HPCJobMapping string `yaml:"hpc_job_mapping"`
 }
 
 // direct asks a helper process for the GPUs of this machine. One that dies, hangs or reports an error is replaced when it
@@ -130,6 +132,13 @@ func (d *direct) once(ctx context.Context, env []string, out collect.Emitter) er
 	text, err := d.ask(ctx, env)
 	if err != nil {
 		return err
+	}
+	if dir := d.c.cfg.Direct.HPCJobMapping; dir != "" {
+		jobs, err := readMapping(dir)
+		if err != nil {
+			return &scrape.Failure{Reason: "mapping", Err: err}
+		}
+		text = append(text, jobs...)
 	}
 	records, stored, err := d.reader.Read(&d.target, text, at)
 	if err != nil {

@@ -109,11 +109,13 @@ func running(t *testing.T, c *Collector) *collecttest.Sink {
 func TestHelperConformance(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	put(t, script, "100")
+	jobs := t.TempDir()
+	put(t, filepath.Join(jobs, "0"), "41257\n")
 	collecttest.Run(t, collecttest.Source{
 		Cluster: "c1",
 		Full:    []string{"spillway.counters.v1 c1/n1", "spillway.membership.v1 c1/n1"},
 		New: func(t *testing.T) collect.Collector {
-			c, _ := directTo(t, script, nil)
+			c, _ := directTo(t, script, func(cfg *Config) { cfg.Direct.HPCJobMapping = jobs })
 			return c
 		},
 		Change: func(t *testing.T) []string {
