@@ -160,6 +160,12 @@ func (h *Hold) cost(now int64) (gpuHours float64, known bool) {
 		return 0, true
 	}
 	unsaved, restart := h.Unsaved, h.Restart
+	if h.Saved > 0 {
+		unsaved = max(0, now-h.Saved)
+		if h.SaveEvery > 0 {
+			unsaved %= h.SaveEvery
+		}
+	}
 	known = unsaved >= 0 && restart >= 0
 	if unsaved < 0 {
 		unsaved = max(0, now-h.Start)

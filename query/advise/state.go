@@ -32,6 +32,9 @@ type Hold struct {
 	// Unsaved is the work since the last checkpoint and Restart the time to start again, both in seconds; negative
 	// where not known.
 	Unsaved, Restart int64
+	// Saved is when its work was last saved, and SaveEvery how often it is, in seconds; 0 where not known. What is unsaved
+	// then follows from the time, and Unsaved does not count.
+	Saved, SaveEvery int64
 
 	parts []holdPart
 }

@@ -401,45 +401,50 @@ func (x *NodePlacement) GetToMs() int64 {
 
 // Placement is all that one source knows of one run (attempt) of a job. Key: cluster/job_id.
 type Placement struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Cluster        string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Scheduler      string                 `protobuf:"bytes,2,opt,name=scheduler,proto3" json:"scheduler,omitempty"`                       // slurm, kubernetes
-	JobId          string                 `protobuf:"bytes,3,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`                  // the scheduler's own id as text; of a heterogeneous job its leader's
-	Component      string                 `protobuf:"bytes,4,opt,name=component,proto3" json:"component,omitempty"`                       // own id of one component of a heterogeneous job, else empty
-	RunId          string                 `protobuf:"bytes,5,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`                  // the scheduler's key of this run (Slurm SLUID, workload UID); empty = source has none
-	Restart        *uint32                `protobuf:"varint,6,opt,name=restart,proto3,oneof" json:"restart,omitempty"`                    // runs of this job before this one
-	ArrayJobId     string                 `protobuf:"bytes,7,opt,name=array_job_id,json=arrayJobId,proto3" json:"array_job_id,omitempty"` // of an array task: the array's id
-	ArrayTask      *uint32                `protobuf:"varint,8,opt,name=array_task,json=arrayTask,proto3,oneof" json:"array_task,omitempty"`
-	Name           string                 `protobuf:"bytes,9,opt,name=name,proto3" json:"name,omitempty"`
-	User           string                 `protobuf:"bytes,10,opt,name=user,proto3" json:"user,omitempty"`
-	Account        string                 `protobuf:"bytes,11,opt,name=account,proto3" json:"account,omitempty"`
-	Queue          string                 `protobuf:"bytes,12,opt,name=queue,proto3" json:"queue,omitempty"` // partition or queue
-	Qos            string                 `protobuf:"bytes,13,opt,name=qos,proto3" json:"qos,omitempty"`
-	Reservation    string                 `protobuf:"bytes,14,opt,name=reservation,proto3" json:"reservation,omitempty"`
-	ServiceClass   string                 `protobuf:"bytes,15,opt,name=service_class,json=serviceClass,proto3" json:"service_class,omitempty"` // by rules of configuration
-	Probe          bool                   `protobuf:"varint,16,opt,name=probe,proto3" json:"probe,omitempty"`                                  // a verification job that any real job may evict
-	State          State                  `protobuf:"varint,17,opt,name=state,proto3,enum=spillway.event.v1.State" json:"state,omitempty"`
-	StateRaw       string                 `protobuf:"bytes,18,opt,name=state_raw,json=stateRaw,proto3" json:"state_raw,omitempty"` // the scheduler's own words, comma separated
-	SubmitMs       *int64                 `protobuf:"varint,19,opt,name=submit_ms,json=submitMs,proto3,oneof" json:"submit_ms,omitempty"`
-	EligibleMs     *int64                 `protobuf:"varint,20,opt,name=eligible_ms,json=eligibleMs,proto3,oneof" json:"eligible_ms,omitempty"`
-	StartMs        *int64                 `protobuf:"varint,21,opt,name=start_ms,json=startMs,proto3,oneof" json:"start_ms,omitempty"`                     // never a plan: set only when the run has started
-	EndMs          *int64                 `protobuf:"varint,22,opt,name=end_ms,json=endMs,proto3,oneof" json:"end_ms,omitempty"`                           // set only when the run has ended; latest possible end when end_earliest_ms is set
-	EndEarliestMs  *int64                 `protobuf:"varint,23,opt,name=end_earliest_ms,json=endEarliestMs,proto3,oneof" json:"end_earliest_ms,omitempty"` // the end is known only to lie in [end_earliest_ms, end_ms]
-	TimeLimitMs    *int64                 `protobuf:"varint,24,opt,name=time_limit_ms,json=timeLimitMs,proto3,oneof" json:"time_limit_ms,omitempty"`       // not set = unlimited or not known
-	RequestedGpus  *uint32                `protobuf:"varint,25,opt,name=requested_gpus,json=requestedGpus,proto3,oneof" json:"requested_gpus,omitempty"`
-	RequestedNodes *uint32                `protobuf:"varint,26,opt,name=requested_nodes,json=requestedNodes,proto3,oneof" json:"requested_nodes,omitempty"`
-	Gpus           *uint32                `protobuf:"varint,27,opt,name=gpus,proto3,oneof" json:"gpus,omitempty"` // GPUs held, of this component
-	Intent         *Intent                `protobuf:"bytes,28,opt,name=intent,proto3" json:"intent,omitempty"`
-	Placements     []*NodePlacement       `protobuf:"bytes,29,rep,name=placements,proto3" json:"placements,omitempty"`
-	Partial        bool                   `protobuf:"varint,30,opt,name=partial,proto3" json:"partial,omitempty"` // placements lists only some of the nodes (a prolog knows only its own)
-	PendingReason  string                 `protobuf:"bytes,31,opt,name=pending_reason,json=pendingReason,proto3" json:"pending_reason,omitempty"`
-	PlannedStartMs *int64                 `protobuf:"varint,32,opt,name=planned_start_ms,json=plannedStartMs,proto3,oneof" json:"planned_start_ms,omitempty"`
-	PlannedNodes   []string               `protobuf:"bytes,33,rep,name=planned_nodes,json=plannedNodes,proto3" json:"planned_nodes,omitempty"`
-	Source         string                 `protobuf:"bytes,34,opt,name=source,proto3" json:"source,omitempty"` // slurm.squeue, slurm.rest, slurm.sacct, slurm.jobcomp, slurm.prolog, simulate, ...
-	ObservedAtMs   int64                  `protobuf:"varint,35,opt,name=observed_at_ms,json=observedAtMs,proto3" json:"observed_at_ms,omitempty"`
-	Revision       uint64                 `protobuf:"varint,36,opt,name=revision,proto3" json:"revision,omitempty"` // order of one source's records of one run; Unix microseconds of the observation
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Cluster           string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Scheduler         string                 `protobuf:"bytes,2,opt,name=scheduler,proto3" json:"scheduler,omitempty"`                       // slurm, kubernetes
+	JobId             string                 `protobuf:"bytes,3,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`                  // the scheduler's own id as text; of a heterogeneous job its leader's
+	Component         string                 `protobuf:"bytes,4,opt,name=component,proto3" json:"component,omitempty"`                       // own id of one component of a heterogeneous job, else empty
+	RunId             string                 `protobuf:"bytes,5,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`                  // the scheduler's key of this run (Slurm SLUID, workload UID); empty = source has none
+	Restart           *uint32                `protobuf:"varint,6,opt,name=restart,proto3,oneof" json:"restart,omitempty"`                    // runs of this job before this one
+	ArrayJobId        string                 `protobuf:"bytes,7,opt,name=array_job_id,json=arrayJobId,proto3" json:"array_job_id,omitempty"` // of an array task: the array's id
+	ArrayTask         *uint32                `protobuf:"varint,8,opt,name=array_task,json=arrayTask,proto3,oneof" json:"array_task,omitempty"`
+	Name              string                 `protobuf:"bytes,9,opt,name=name,proto3" json:"name,omitempty"`
+	User              string                 `protobuf:"bytes,10,opt,name=user,proto3" json:"user,omitempty"`
+	Account           string                 `protobuf:"bytes,11,opt,name=account,proto3" json:"account,omitempty"`
+	Queue             string                 `protobuf:"bytes,12,opt,name=queue,proto3" json:"queue,omitempty"` // partition or queue
+	Qos               string                 `protobuf:"bytes,13,opt,name=qos,proto3" json:"qos,omitempty"`
+	Reservation       string                 `protobuf:"bytes,14,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	ServiceClass      string                 `protobuf:"bytes,15,opt,name=service_class,json=serviceClass,proto3" json:"service_class,omitempty"` // by rules of configuration
+	Probe             bool                   `protobuf:"varint,16,opt,name=probe,proto3" json:"probe,omitempty"`                                  // a verification job that any real job may evict
+	State             State                  `protobuf:"varint,17,opt,name=state,proto3,enum=spillway.event.v1.State" json:"state,omitempty"`
+	StateRaw          string                 `protobuf:"bytes,18,opt,name=state_raw,json=stateRaw,proto3" json:"state_raw,omitempty"` // the scheduler's own words, comma separated
+	SubmitMs          *int64                 `protobuf:"varint,19,opt,name=submit_ms,json=submitMs,proto3,oneof" json:"submit_ms,omitempty"`
+	EligibleMs        *int64                 `protobuf:"varint,20,opt,name=eligible_ms,json=eligibleMs,proto3,oneof" json:"eligible_ms,omitempty"`
+	StartMs           *int64                 `protobuf:"varint,21,opt,name=start_ms,json=startMs,proto3,oneof" json:"start_ms,omitempty"`                     // never a plan: set only when the run has started
+	EndMs             *int64                 `protobuf:"varint,22,opt,name=end_ms,json=endMs,proto3,oneof" json:"end_ms,omitempty"`                           // set only when the run has ended; latest possible end when end_earliest_ms is set
+	EndEarliestMs     *int64                 `protobuf:"varint,23,opt,name=end_earliest_ms,json=endEarliestMs,proto3,oneof" json:"end_earliest_ms,omitempty"` // the end is known only to lie in [end_earliest_ms, end_ms]
+	TimeLimitMs       *int64                 `protobuf:"varint,24,opt,name=time_limit_ms,json=timeLimitMs,proto3,oneof" json:"time_limit_ms,omitempty"`       // not set = unlimited or not known
+	RequestedGpus     *uint32                `protobuf:"varint,25,opt,name=requested_gpus,json=requestedGpus,proto3,oneof" json:"requested_gpus,omitempty"`
+	RequestedNodes    *uint32                `protobuf:"varint,26,opt,name=requested_nodes,json=requestedNodes,proto3,oneof" json:"requested_nodes,omitempty"`
+	Gpus              *uint32                `protobuf:"varint,27,opt,name=gpus,proto3,oneof" json:"gpus,omitempty"` // GPUs held, of this component
+	Intent            *Intent                `protobuf:"bytes,28,opt,name=intent,proto3" json:"intent,omitempty"`
+	Placements        []*NodePlacement       `protobuf:"bytes,29,rep,name=placements,proto3" json:"placements,omitempty"`
+	Partial           bool                   `protobuf:"varint,30,opt,name=partial,proto3" json:"partial,omitempty"` // placements lists only some of the nodes (a prolog knows only its own)
+	PendingReason     string                 `protobuf:"bytes,31,opt,name=pending_reason,json=pendingReason,proto3" json:"pending_reason,omitempty"`
+	PlannedStartMs    *int64                 `protobuf:"varint,32,opt,name=planned_start_ms,json=plannedStartMs,proto3,oneof" json:"planned_start_ms,omitempty"`
+	PlannedNodes      []string               `protobuf:"bytes,33,rep,name=planned_nodes,json=plannedNodes,proto3" json:"planned_nodes,omitempty"`
+	Source            string                 `protobuf:"bytes,34,opt,name=source,proto3" json:"source,omitempty"` // slurm.squeue, slurm.rest, slurm.sacct, slurm.jobcomp, slurm.prolog, simulate, ...
+	ObservedAtMs      int64                  `protobuf:"varint,35,opt,name=observed_at_ms,json=observedAtMs,proto3" json:"observed_at_ms,omitempty"`
+	Revision          uint64                 `protobuf:"varint,36,opt,name=revision,proto3" json:"revision,omitempty"`                                                    // order of one source's records of one run; Unix microseconds of the observation
+	Priority          *int64                 `protobuf:"varint,37,opt,name=priority,proto3,oneof" json:"priority,omitempty"`                                              // the scheduler's; a higher one goes first
+	Preemptible       *bool                  `protobuf:"varint,38,opt,name=preemptible,proto3,oneof" json:"preemptible,omitempty"`                                        // it may be ended for a job of higher priority
+	CheckpointMs      *int64                 `protobuf:"varint,39,opt,name=checkpoint_ms,json=checkpointMs,proto3,oneof" json:"checkpoint_ms,omitempty"`                  // when its work was last saved
+	RestartMs         *int64                 `protobuf:"varint,40,opt,name=restart_ms,json=restartMs,proto3,oneof" json:"restart_ms,omitempty"`                           // how long it takes to start again
+	CheckpointEveryMs *int64                 `protobuf:"varint,41,opt,name=checkpoint_every_ms,json=checkpointEveryMs,proto3,oneof" json:"checkpoint_every_ms,omitempty"` // how often its work is saved
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Placement) Reset() {
@@ -724,6 +729,41 @@ func (x *Placement) GetRevision() uint64 {
 	return 0
 }
 
+func (x *Placement) GetPriority() int64 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
+}
+
+func (x *Placement) GetPreemptible() bool {
+	if x != nil && x.Preemptible != nil {
+		return *x.Preemptible
+	}
+	return false
+}
+
+func (x *Placement) GetCheckpointMs() int64 {
+	if x != nil && x.CheckpointMs != nil {
+		return *x.CheckpointMs
+	}
+	return 0
+}
+
+func (x *Placement) GetRestartMs() int64 {
+	if x != nil && x.RestartMs != nil {
+		return *x.RestartMs
+	}
+	return 0
+}
+
+func (x *Placement) GetCheckpointEveryMs() int64 {
+	if x != nil && x.CheckpointEveryMs != nil {
+		return *x.CheckpointEveryMs
+	}
+	return 0
+}
+
 // Level is one step of the topology above a node, outermost first.
 type Level struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1004,6 +1044,7 @@ type Node struct {
 	ValidFromMs     *int64                 `protobuf:"varint,12,opt,name=valid_from_ms,json=validFromMs,proto3,oneof" json:"valid_from_ms,omitempty"` // since when the source declares it; not set = since observed_at_ms
 	ObservedAtMs    int64                  `protobuf:"varint,13,opt,name=observed_at_ms,json=observedAtMs,proto3" json:"observed_at_ms,omitempty"`
 	Revision        uint64                 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
+	GpuModel        string                 `protobuf:"bytes,15,opt,name=gpu_model,json=gpuModel,proto3" json:"gpu_model,omitempty"` // of its GPUs, as the source calls it; empty = not told
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1134,6 +1175,13 @@ func (x *Node) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Node) GetGpuModel() string {
+	if x != nil {
+		return x.GpuModel
+	}
+	return ""
 }
 
 // Counters is one scrape of one node, column-wise: entry i of a column belongs to entity i of its group, and a column
@@ -2583,8 +2631,7 @@ const file_spillway_proto_rawDesc = "" +
 	"\x05_gpusB\n" +
 	"\n" +
 	"\b_from_msB\b\n" +
-	"\x06_to_ms\"\xf5\n" +
-	"\n" +
+	"\x06_to_ms\"\x96\r\n" +
 	"\tPlacement\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1c\n" +
 	"\tscheduler\x18\x02 \x01(\tR\tscheduler\x12\x15\n" +
@@ -2628,7 +2675,13 @@ const file_spillway_proto_rawDesc = "" +
 	"\rplanned_nodes\x18! \x03(\tR\fplannedNodes\x12\x16\n" +
 	"\x06source\x18\" \x01(\tR\x06source\x12$\n" +
 	"\x0eobserved_at_ms\x18# \x01(\x03R\fobservedAtMs\x12\x1a\n" +
-	"\brevision\x18$ \x01(\x04R\brevisionB\n" +
+	"\brevision\x18$ \x01(\x04R\brevision\x12\x1f\n" +
+	"\bpriority\x18% \x01(\x03H\fR\bpriority\x88\x01\x01\x12%\n" +
+	"\vpreemptible\x18& \x01(\bH\rR\vpreemptible\x88\x01\x01\x12(\n" +
+	"\rcheckpoint_ms\x18' \x01(\x03H\x0eR\fcheckpointMs\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"restart_ms\x18( \x01(\x03H\x0fR\trestartMs\x88\x01\x01\x123\n" +
+	"\x13checkpoint_every_ms\x18) \x01(\x03H\x10R\x11checkpointEveryMs\x88\x01\x01B\n" +
 	"\n" +
 	"\b_restartB\r\n" +
 	"\v_array_taskB\f\n" +
@@ -2642,7 +2695,12 @@ const file_spillway_proto_rawDesc = "" +
 	"\x0f_requested_gpusB\x12\n" +
 	"\x10_requested_nodesB\a\n" +
 	"\x05_gpusB\x13\n" +
-	"\x11_planned_start_ms\"3\n" +
+	"\x11_planned_start_msB\v\n" +
+	"\t_priorityB\x0e\n" +
+	"\f_preemptibleB\x10\n" +
+	"\x0e_checkpoint_msB\r\n" +
+	"\v_restart_msB\x16\n" +
+	"\x14_checkpoint_every_ms\"3\n" +
 	"\x05Level\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\tR\x05level\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xec\x01\n" +
@@ -2671,7 +2729,7 @@ const file_spillway_proto_rawDesc = "" +
 	"\x0eobserved_at_ms\x18\t \x01(\x03R\fobservedAtMs\x12\x1a\n" +
 	"\brevision\x18\n" +
 	" \x01(\x04R\brevisionB\x10\n" +
-	"\x0e_valid_from_ms\"\xa8\x04\n" +
+	"\x0e_valid_from_ms\"\xc5\x04\n" +
 	"\x04Node\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
@@ -2687,7 +2745,8 @@ const file_spillway_proto_rawDesc = "" +
 	"\aremoved\x18\v \x01(\bR\aremoved\x12'\n" +
 	"\rvalid_from_ms\x18\f \x01(\x03H\x04R\vvalidFromMs\x88\x01\x01\x12$\n" +
 	"\x0eobserved_at_ms\x18\r \x01(\x03R\fobservedAtMs\x12\x1a\n" +
-	"\brevision\x18\x0e \x01(\x04R\brevisionB\x0f\n" +
+	"\brevision\x18\x0e \x01(\x04R\brevision\x12\x1b\n" +
+	"\tgpu_model\x18\x0f \x01(\tR\bgpuModelB\x0f\n" +
 	"\r_gpus_presentB\x0f\n" +
 	"\r_gpus_healthyB\x13\n" +
 	"\x11_gpus_allocatableB\x0e\n" +

@@ -132,6 +132,7 @@ func (f *fleet) capacity(node int, down bool, since, observed int64, revision ui
 		Cluster:         f.cluster,
 		Node:            f.name[node],
 		Source:          Source,
+		GpuModel:        "GB200",
 		GpusPresent:     ptr(uint32(gpusPerTray)),
 		GpusHealthy:     ptr(uint32(gpusPerTray)),
 		GpusAllocatable: ptr(uint32(gpusPerTray)),

@@ -6,12 +6,19 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+	"time"
 
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // Source is the name of this collector in its records.
 const Source = "simulate"
+
+// How often jobs save their work and how long they take to start again, in the fleet's own time.
+const (
+	checkpointEvery = 30 * time.Minute
+	restartTakes    = 5 * time.Minute
+)
 
 // scheduler is whose words the jobs are told in.
 const scheduler = "slurm"
@@ -60,6 +67,11 @@ func (s *sim) runRecord(j *job, state event.State, component string, own uint64,
 	}
 	if j.Array != 0 {
 		p.ArrayJobId, p.ArrayTask = id(j.Array), ptr(j.Task)
+	}
+	if j.Start > 0 && !j.Probe {
+		ms := func(fleet time.Duration) *int64 { return ptr(max(1, int64(float64(fleet.Milliseconds())/s.clock.Speed))) }
+		p.Priority, p.Preemptible = ptr(int64(j.Priority)), ptr(j.Priority == 0)
+		p.CheckpointEveryMs, p.RestartMs = ms(checkpointEvery), ms(restartTakes)
 	}
 	p.Intent = &event.Intent{}
 	if j.Segment > 0 {

@@ -40,6 +40,9 @@ type Config struct {
 	ServiceClasses []ClassRule `yaml:"service_classes"`
 	// Probes are the verification jobs that any real job may evict.
 	Probes []Match `yaml:"probes"`
+	// Preemptible are the jobs that may be ended for one of higher priority, as PreemptMode of their QOS or partition says:
+	// a job's own record does not tell. Empty = not known of any.
+	Preemptible []Match `yaml:"preemptible"`
 }
 
 // REST is how to reach slurmrestd.
@@ -154,6 +157,11 @@ func (c *Config) Validate() error {
 	for i, m := range c.Probes {
 		if m.empty() {
 			fail(fmt.Sprintf("probes[%d]", i), "an empty rule would make every job a probe; name users, accounts, qos, partitions or names")
+		}
+	}
+	for i, m := range c.Preemptible {
+		if m.empty() {
+			fail(fmt.Sprintf("preemptible[%d]", i), "an empty rule would make every job preemptible; name users, accounts, qos, partitions or names")
 		}
 	}
 	if len(errs) == 0 {

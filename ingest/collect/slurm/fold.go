@@ -100,6 +100,9 @@ func (f *folder) fold(j *slurmjson.Job, s jobState, source string) (*run, error)
 	if s.state == event.State_PENDING {
 		return r, f.plan(p, j)
 	}
+	if s.state.Holding() && j.Priority != nil {
+		p.Priority = new(int64(*j.Priority)) // of a pending job it changes by the minute
+	}
 	if s.state.Ended() && j.Nodes == "" {
 		// Cancelled while it was pending: Slurm prints the time of the cancel as the start, too.
 		p.EndMs = event.Millis(j.End)
@@ -163,7 +166,7 @@ func identify(p *event.Placement, own, leader, array uint32, task *uint32) {
 
 func (f *folder) classify(p *event.Placement) {
 	who := job{p.User, p.Account, p.Qos, p.Queue, p.Name}
-	p.ServiceClass, p.Probe = f.cfg.class(who), f.cfg.probe(who)
+	p.ServiceClass, p.Probe, p.Preemptible = f.cfg.class(who), f.cfg.probe(who), f.cfg.preemptible(who)
 }
 
 // intent is what the submitter asked of the topology; nil where the document does not tell segments, so that "nothing"

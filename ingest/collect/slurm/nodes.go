@@ -161,6 +161,7 @@ func (f *folder) node(n *slurmjson.Node) *event.Node {
 		for _, g := range gres {
 			if g.Name == "gpu" {
 				gpus += g.Count
+				rec.GpuModel = g.Type // "" where gres.conf names no type
 			}
 		}
 		rec.GpusPresent = f.count(gpus)

@@ -495,10 +495,10 @@ func (p *Poller) countUnread(meta slurmjson.Meta) {
 
 // hash is of the record as the document alone gives it, without the plan's time.
 func (p *Poller) hash(rec *event.Placement) (uint64, error) {
-	planned := rec.PlannedStartMs
-	rec.PlannedStartMs = nil
+	planned, priority := rec.PlannedStartMs, rec.Priority
+	rec.PlannedStartMs, rec.Priority = nil, nil // PriorityFlags=CALCULATE_RUNNING changes it all the time
 	b, err := encodePlacement(rec)
-	rec.PlannedStartMs = planned
+	rec.PlannedStartMs, rec.Priority = planned, priority
 	return maphash.Bytes(p.seed, b), err
 }
 

@@ -49,6 +49,19 @@ func (c *Config) probe(j job) bool {
 	return false
 }
 
+// preemptible says whether a job may be ended for one of higher priority; nil where nobody has said which may.
+func (c *Config) preemptible(j job) *bool {
+	if len(c.Preemptible) == 0 {
+		return nil
+	}
+	for i := range c.Preemptible {
+		if c.Preemptible[i].matches(j) {
+			return new(true)
+		}
+	}
+	return new(false)
+}
+
 func anyMatch(patterns []string, s string) bool {
 	for _, p := range patterns {
 		if glob(p, s) {

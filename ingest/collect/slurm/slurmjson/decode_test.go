@@ -105,7 +105,7 @@ func TestRecordedJobs(t *testing.T) {
 	flags := []string{"EXACT_CPU_COUNT_REQUESTED", "JOB_WAS_RUNNING", "USING_DEFAULT_PARTITION", "USING_DEFAULT_QOS", "USING_DEFAULT_WCKEY", "PARTITION_ASSIGNED"}
 	success := ExitCode{Status: "SUCCESS", ReturnCode: new(uint32(0))}
 	running := &Job{
-		Cluster: "nvl", JobID: 9, SLUID: "s2MSM8KRTDYJ00", RestartCnt: new(uint32(0)), ArrayJobID: 6, ArrayTaskID: new(uint32(0)),
+		Cluster: "nvl", JobID: 9, SLUID: "s2MSM8KRTDYJ00", RestartCnt: new(uint32(0)), Priority: new(uint32(1)), ArrayJobID: 6, ArrayTaskID: new(uint32(0)),
 		Name: "sweep", User: "user3", Account: "ml-post", QOS: "normal", Partition: "gpu",
 		States: []string{"RUNNING"}, StateReason: "None",
 		Submit: sec(1795959895), Eligible: sec(1795959895), Start: sec(1795959896), End: sec(1795961696), PreSusSeconds: new(uint64(0)),
@@ -118,7 +118,7 @@ func TestRecordedJobs(t *testing.T) {
 	for name, c := range map[string]struct{ got, want *Job }{
 		"a running array task": {find(t, poll, 9), running},
 		"the accounting record of the first run of a requeued job": {find(t, acct, 14), &Job{
-			Accounting: true, Cluster: "nvl", JobID: 14, SLUID: "s2MSM8KRTECY00", OriginalSLUID: "s2MSM8KRTECY00", RestartCnt: new(uint32(0)),
+			Accounting: true, Cluster: "nvl", JobID: 14, SLUID: "s2MSM8KRTECY00", OriginalSLUID: "s2MSM8KRTECY00", RestartCnt: new(uint32(0)), Priority: new(uint32(1)),
 			Name: "requeued", User: "user4", Account: "serving", QOS: "normal", Partition: "gpu", States: []string{"PENDING", "REQUEUED"}, StateReason: "None",
 			Submit: sec(1795959896), Eligible: sec(1795959896), Start: sec(1795959896), End: sec(1795960175), TimeLimit: Limit{Set: true, Duration: time.Hour},
 			Nodes: "gb-r01-n15", NodeCount: new(uint32(1)), TresReq: "cpu=1,mem=100M,node=1,billing=1,gres/gpu=1",

@@ -18,6 +18,8 @@ type Job struct {
 	OriginalSLUID string
 	// RestartCnt is the number of requeues before this run.
 	RestartCnt *uint32
+	// Priority is the scheduler's, 0 for a held job.
+	Priority *uint32
 
 	// ArrayJobID is the id of the job array, 0 when the job is not of an array.
 	ArrayJobID uint32

@@ -31,6 +31,8 @@ func (r *reader) job() *Job {
 			j.OriginalSLUID = r.str()
 		case "restart_cnt":
 			j.RestartCnt = r.u32()
+		case "priority":
+			j.Priority = r.u32()
 
 		case "array_job_id":
 			j.ArrayJobID = r.id()
