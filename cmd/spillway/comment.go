@@ -79,8 +79,8 @@ const maxComment = 480
 const commentMark = "spillway: "
 
 // adminComment is the shell command that keeps an explanation with the job. What others wrote into its AdminComment stays
-// in front; an explanation from before, which begins with our mark and is the last, makes room. Whatever the job is called,
-// or the comment holds, to the shell it is plain words.
+// in front (scontrol shows it with a blank behind); an explanation from before, which begins with our mark and is the last,
+// makes room. Whatever the job is called, or the comment holds, to the shell it is plain words.
 func adminComment(e read.Explanation) (string, error) {
 	if !slurmJob.MatchString(e.JobID) {
 		return "", usageError("job %q is not one of Slurm's: --admin-comment needs an id such as 4711, 4711_3 or 4711+1", e.JobID)
@@ -90,7 +90,7 @@ func adminComment(e read.Explanation) (string, error) {
 		text += " Next time: " + printable(*e.Advice)
 	}
 	text = shorten(strings.ReplaceAll(text, "`", "'"), maxComment)
-	return "old=$(scontrol show job " + e.JobID + `) && old=$(printf '%s\n' "$old" | sed -n '/^ *AdminComment=/{s///p;q;}') && ` +
+	return "old=$(scontrol show job " + e.JobID + `) && old=$(printf '%s\n' "$old" | sed -n '/^ *AdminComment=/{s///;s/ *$//;p;q;}') && ` +
 		"old=${old%%" + strings.TrimSpace(commentMark) + ` *} && scontrol update JobId=` + e.JobID + ` AdminComment="${old:+${old% | } | }"` + shellQuoted(text), nil
 }
 

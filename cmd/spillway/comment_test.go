@@ -34,7 +34,7 @@ func shellOf(t *testing.T, command, comment string, gone bool) ([]string, error)
 	if err != nil {
 		t.Skip("no shell here")
 	}
-	show := `printf 'JobId=4711 JobName=x\n   Comment=AdminComment=no\n   Power=\n'; [ -z "$OLD" ] || printf '   AdminComment=%s\n   StdErr=/x\n' "$OLD"`
+	show := `printf 'JobId=4711 JobName=x\n   Comment=AdminComment=no\n   Power=\n'; [ -z "$OLD" ] || printf '   AdminComment=%s \n   StdErr=/x\n' "$OLD"`
 	if gone {
 		show = "return 1"
 	}
@@ -149,5 +149,40 @@ func TestMailFitsEveryReader(t *testing.T) {
 	}
 	if !strings.Contains(got, "http://spillway.example:8470/jobs/4711?attempt=0&cluster=alpha") || !strings.Contains(got, "slurm of alpha fails") {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+// TestAdminCommentOnARealSlurm runs the command where a real slurmctld keeps the comment.
+func TestAdminCommentOnARealSlurm(t *testing.T) {
+	c := startSlurm(t)
+	id, _, _ := c.sbatch([]string{"sbatch"}, "--hold")
+	comment := func() string {
+		for line := range strings.Lines(c.show(id)) {
+			if text, ok := strings.CutPrefix(strings.TrimSpace(line), "AdminComment="); ok {
+				return text
+			}
+		}
+		return ""
+	}
+	command, err := adminComment(explained(id, "Spilled by policy: it's job $(reboot)."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "spillway: Spilled by policy: it's job $(reboot). Next time: sbatch --segment=16 keeps all 16 nodes in one domain."
+	for name, step := range map[string]struct{ before, want string }{
+		"none":               {"", want},
+		"of another program": {"JS1:H4sIAAAA/+x9", "JS1:H4sIAAAA/+x9 | " + want},
+	} {
+		if out, err := exec.Command("scontrol", "update", "JobId="+id, "AdminComment="+step.before).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for range 2 { // told twice, it stands there once
+			if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if got := comment(); got != step.want {
+				t.Errorf("%s: the comment is %q, want %q", name, got, step.want)
+			}
+		}
 	}
 }
