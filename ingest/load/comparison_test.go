@@ -279,16 +279,13 @@ func (c *comparison) nativeBlock(b *countersBlock) []byte {
 
 // jsonRows is the same as JSONEachRow.
 func jsonRows(b *countersBlock) (out []byte) {
-	text := func(name string, d *dictionary, i int) {
-		out = fmt.Appendf(out, "%q:%q,", name, d.values.Row(int(d.rows[i])))
-	}
 	const layout = "2006-01-02 15:04:05.000"
 	for i := range b.rows() {
 		out = fmt.Appendf(out, `{"observed_at":%q,"since":%q,"entity":%d,"gpu":%d,`, b.observed.Row(i).UTC().Format(layout),
 			b.since.times.Row(i).UTC().Format(layout), b.entity[i], b.gpu[i])
 		for k := range b.texts {
-			if d := &b.texts[k]; !d.blank() {
-				text(textNames[k], d, i)
+			if text := textOf(&b.texts[k], i); text != "" {
+				out = fmt.Appendf(out, "%q:%q,", textNames[k], text)
 			}
 		}
 		for k, n := range b.numbers {

@@ -131,6 +131,16 @@ const (
 	textColumns
 )
 
+// columnSet has a bit for each column that may be empty: those of texts in their order, and these.
+type columnSet uint16
+
+const (
+	hasPart columnSet = 1 << (textColumns + iota)
+	hasState
+	hasMissing
+	hasReset
+)
+
 var textNames = [textColumns]string{"cluster", "node", "source", "driver_version", "name", "uuid", "model", "jobs"}
 
 func newCountersBlock() block {
@@ -211,22 +221,42 @@ func (b *countersBlock) span() (first, last int64) {
 	return b.records[0].offset, b.records[len(b.records)-1].offset
 }
 
-// fill makes the columns that are the same in many records.
-func (b *countersBlock) fill() {
+// fill makes the columns that are the same in many records, and tells which of those that may be empty are not.
+func (b *countersBlock) fill() (has columnSet) {
+	wide := false
 	for _, r := range b.records {
 		if r.layout.number != b.number {
 			r.layout.look(&b.texts)
 			r.layout.number = b.number
 		}
+		has |= r.layout.has
 	}
+	for i := range b.texts {
+		wide = wide || b.texts[i].values.Rows() > math.MaxUint16+1
+	}
+	if wide {
+		fillRows(b, func(d *dictionary) []uint32 {
+			d.Key = proto.KeyUInt32
+			return resize(&d.Keys32, b.total)
+		})
+	} else {
+		fillRows(b, func(d *dictionary) []uint16 {
+			d.Key = proto.KeyUInt16
+			return resize(&d.Keys16, b.total)
+		})
+	}
+	return has
+}
+
+func fillRows[K uint16 | uint32](b *countersBlock, keysOf func(*dictionary) []K) {
 	n := b.total
 	offset, observed := resize(&b.offset, n), resize(&b.observed.Data, n)
 	entity, gpu, part := resize(&b.entity, n), resize(&b.gpu, n), resize(&b.part, n)
 	state, missing, reset := resize(&b.state, n), resize(&b.missing, n), resize(&b.reset_, n)
 	since, unknown := resize(&b.since.times.Data, n), resize(&b.since.nulls, n)
-	var keys [textColumns][]uint32
+	var keys [textColumns][]K
 	for i := range keys {
-		keys[i] = resize(&b.texts[i].rows, n)
+		keys[i] = keysOf(&b.texts[i])
 	}
 	b.since.known = n
 	at := 0
@@ -243,10 +273,10 @@ func (b *countersBlock) fill() {
 				b.since.known--
 			}
 			for k := range one {
-				keys[k][at] = one[k]
+				keys[k][at] = K(one[k])
 			}
 			for k, key := range row.keys {
-				keys[recordTexts+k][at] = key
+				keys[recordTexts+k][at] = K(key)
 			}
 			at++
 		}
@@ -260,23 +290,20 @@ func resize[S ~[]T, T any](s *S, n int) []T {
 }
 
 func (b *countersBlock) input() proto.Input {
-	b.fill()
+	has := b.fill()
 	in := append(b.columns(), proto.InputColumn{Name: "observed_at", Data: b.observed},
 		proto.InputColumn{Name: "entity", Data: &b.entity}, proto.InputColumn{Name: "gpu", Data: &b.gpu})
 	for i := range b.texts {
-		if d := &b.texts[i]; !d.blank() {
-			in = append(in, proto.InputColumn{Name: textNames[i], Data: d.encode()})
+		if has&(1<<i) != 0 {
+			in = append(in, proto.InputColumn{Name: textNames[i], Data: &b.texts[i]})
 		}
 	}
 	for _, c := range []struct {
+		has  columnSet
 		name string
-		any  bool
 		data proto.ColInput
-	}{
-		{"part", some(b.part), &b.part}, {"state", some(b.state), &b.state},
-		{"missing", some(b.missing), &b.missing}, {"reset", some(b.reset_), &b.reset_},
-	} {
-		if c.any {
+	}{{hasPart, "part", &b.part}, {hasState, "state", &b.state}, {hasMissing, "missing", &b.missing}, {hasReset, "reset", &b.reset_}} {
+		if has&c.has != 0 {
 			in = append(in, proto.InputColumn{Name: c.name, Data: c.data})
 		}
 	}
@@ -289,15 +316,6 @@ func (b *countersBlock) input() proto.Input {
 		}
 	}
 	return in
-}
-
-func some[T int8 | uint8 | uint32](values []T) bool {
-	for _, v := range values {
-		if v != 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func (b *countersBlock) reset() {
@@ -320,7 +338,6 @@ type dictionary struct {
 	proto.ColLowCardinalityRaw
 	values proto.ColStr
 	keys   map[string]uint32
-	rows   []uint32 // key of each row
 }
 
 func (d *dictionary) init() { d.Index, d.keys = &d.values, map[string]uint32{} }
@@ -336,33 +353,6 @@ func (d *dictionary) key(value string) uint32 {
 	return key
 }
 
-// encode prepares the keys in the narrowest type that holds them all.
-func (d *dictionary) encode() proto.ColInput {
-	switch n := d.values.Rows(); {
-	case n <= math.MaxUint8:
-		d.Key, d.Keys8 = proto.KeyUInt8, narrowed(d.Keys8, d.rows)
-	case n <= math.MaxUint16:
-		d.Key, d.Keys16 = proto.KeyUInt16, narrowed(d.Keys16, d.rows)
-	default:
-		d.Key, d.Keys32 = proto.KeyUInt32, narrowed(d.Keys32, d.rows)
-	}
-	return d
-}
-
-func narrowed[S ~[]T, T uint8 | uint16 | uint32](out S, keys []uint32) S {
-	out = slices.Grow(out[:0], len(keys))[:len(keys)]
-	for i, k := range keys {
-		out[i] = T(k)
-	}
-	return out
-}
-
-// blank says that every row has the empty text, which is the column's default.
-func (d *dictionary) blank() bool {
-	empty, ok := d.keys[""]
-	return ok && !slices.ContainsFunc(d.rows, func(key uint32) bool { return key != empty })
-}
-
 func (d *dictionary) clear() {
 	d.values.Reset()
 	clear(d.keys)
@@ -371,8 +361,9 @@ func (d *dictionary) clear() {
 // numberColumn is a column of numbers of which some may be absent.
 type numberColumn struct {
 	keep   precision
-	known  int // numbers that are not absent
-	nulls  proto.ColUInt8
+	rows   int
+	known  int            // numbers that are not absent
+	nulls  proto.ColUInt8 // as far as the last absent one
 	ints   proto.ColUInt64
 	floats proto.ColFloat32
 	times  *proto.ColDateTime64 // of since, the only one
@@ -380,10 +371,11 @@ type numberColumn struct {
 
 // pad makes the rows before one absent, as far as they were not told of.
 func (c *numberColumn) pad(rows int) {
-	n := rows - len(c.nulls)
+	n := rows - c.rows
 	if n <= 0 {
 		return
 	}
+	c.marks(c.rows)
 	nulls := extend(&c.nulls, n)
 	for i := range nulls {
 		nulls[i] = 1
@@ -394,6 +386,12 @@ func (c *numberColumn) pad(rows int) {
 	default:
 		clear(extend(&c.floats, n))
 	}
+	c.rows = rows
+}
+
+// marks completes the null marks of the rows before one.
+func (c *numberColumn) marks(rows int) {
+	clear(extend(&c.nulls, rows-len(c.nulls)))
 }
 
 // maxCount is where a counter is no count any more; beyond it a float64 does not fit the column.
@@ -403,8 +401,7 @@ const maxCount = 1 << 63
 func (c *numberColumn) add(at int, packed []byte) {
 	n := len(packed) / 8
 	c.pad(at)
-	nulls := extend(&c.nulls, n)
-	clear(nulls)
+	c.rows += n
 	c.known += n
 	switch c.keep {
 	case exact, mebibytes:
@@ -418,7 +415,7 @@ func (c *numberColumn) add(at int, packed []byte) {
 				out[i] = uint64(int64(v)) & mask
 			} else {
 				out[i] = 0
-				c.absent(nulls, i)
+				c.absent(at + i)
 			}
 		}
 	default:
@@ -428,7 +425,7 @@ func (c *numberColumn) add(at int, packed []byte) {
 			switch {
 			case !(v < maxCount):
 				out[i] = 0
-				c.absent(nulls, i)
+				c.absent(at + i)
 			case c.keep == relative:
 				out[i] = significant(float32(v))
 			case c.keep == absolute:
@@ -440,8 +437,9 @@ func (c *numberColumn) add(at int, packed []byte) {
 	}
 }
 
-func (c *numberColumn) absent(nulls []uint8, i int) {
-	nulls[i] = 1
+func (c *numberColumn) absent(row int) {
+	c.marks(row)
+	c.nulls = append(c.nulls, 1)
 	c.known--
 }
 
@@ -474,7 +472,11 @@ func (c *numberColumn) data(rows int) proto.ColInput {
 		return nil
 	}
 	c.pad(rows)
-	switch whole := c.known == rows; {
+	whole := c.known == rows
+	if !whole {
+		c.marks(rows)
+	}
+	switch {
 	case c.keep == exact || c.keep == mebibytes:
 		return nullable[uint64](whole, &c.ints, c.nulls)
 	default:
@@ -490,7 +492,7 @@ func nullable[T any](whole bool, values proto.ColumnOf[T], nulls proto.ColUInt8)
 }
 
 func (c *numberColumn) clear() {
-	c.known = 0
+	c.rows, c.known = 0, 0
 	c.nulls.Reset()
 	c.ints.Reset()
 	c.floats.Reset()

@@ -290,6 +290,14 @@ func TestCountersThatBreakARuleAreRefused(t *testing.T) {
 	}
 }
 
+// textOf is a row of a column of texts.
+func textOf(d *dictionary, i int) string {
+	if d.Key == proto.KeyUInt16 {
+		return d.values.Row(int(d.Keys16[i]))
+	}
+	return d.values.Row(int(d.Keys32[i]))
+}
+
 // TestCountersOfAKnownNode: what a record becomes does not depend on what came before it.
 func TestCountersOfAKnownNode(t *testing.T) {
 	known := newCountersBlock()
@@ -297,8 +305,8 @@ func TestCountersOfAKnownNode(t *testing.T) {
 		for _, c := range b.input() {
 			out += fmt.Sprint(c.Name, " ", c.Data.Type(), ":")
 			if d, ok := c.Data.(*dictionary); ok {
-				for _, key := range d.rows {
-					out += " " + d.values.Row(int(key))
+				for i := range d.Rows() {
+					out += " " + textOf(d, i)
 				}
 			} else {
 				var buf proto.Buffer
@@ -341,6 +349,26 @@ func TestCountersOfAKnownNode(t *testing.T) {
 		if got, want := columns(known), columns(fresh); got != want {
 			t.Fatalf("record %d: %s", i, cmp.Diff(want, got))
 		}
+	}
+}
+
+// TestCountersOfManyGPUs: more texts than a key of 16 bits can tell apart.
+func TestCountersOfManyGPUs(t *testing.T) {
+	b := newCountersBlock().(*countersBlock)
+	f := newFleet(600, 120)
+	for round := range 3 { // from the second on the dictionary is there
+		for n := range f.nodes {
+			if err := b.append(int64(n), event.Raw(f.scrape(n, round, countersBegin))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.input()
+		for i := range b.rows() {
+			if got, want := textOf(&b.texts[textUUID], i), f.nodes[i/120].uuids[i%120]; got != want {
+				t.Fatalf("row %d is of %s, want %s", i, got, want)
+			}
+		}
+		b.reset()
 	}
 }
 

@@ -20,6 +20,7 @@ type countersLayout struct {
 	numbers []layoutNumbers
 	texts   [recordTexts]string
 	rows    []layoutRow
+	has     columnSet // columns that are not empty in all rows
 
 	// Keys of the texts, once they were looked up in the dictionaries of this number.
 	number uint64
@@ -91,6 +92,7 @@ func newCountersShape(s *countersScan, value []byte) *countersLayout {
 	slices.SortFunc(layout.numbers, func(a, b layoutNumbers) int { return a.row - b.row }) // columns are filled downwards
 	layout.texts = [recordTexts]string{string(s.one[fieldCluster]), string(s.one[fieldNode]), string(s.one[fieldSource]), string(s.one[fieldDriver])}
 	layout.fillRows(s)
+	layout.has = layout.columns()
 	return layout
 }
 
@@ -135,6 +137,27 @@ func (layout *countersLayout) fillRows(s *countersScan) {
 			texts: layoutTexts(name, s.text(fieldNICGID, i), s.text(fieldNICLayer, i), nil),
 		})
 	}
+}
+
+func (layout *countersLayout) columns() (has columnSet) {
+	note := func(any bool, column columnSet) {
+		if any {
+			has |= column
+		}
+	}
+	for i, text := range layout.texts {
+		note(text != "", 1<<i)
+	}
+	for _, row := range layout.rows {
+		for k, text := range row.texts {
+			note(text != "", 1<<(recordTexts+k))
+		}
+		note(row.part != 0, hasPart)
+		note(row.state != 0, hasState)
+		note(row.missing != 0, hasMissing)
+		note(row.reset != 0, hasReset)
+	}
+	return has
 }
 
 func layoutTexts(name, uuid, model, jobs []byte) (out [textColumns - recordTexts]string) {
