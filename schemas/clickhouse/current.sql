@@ -415,6 +415,7 @@ CREATE TABLE node_events
     `state_raw` LowCardinality(String),
     `reason` LowCardinality(String),
     `reservation` LowCardinality(String),
+    `gpu_model` LowCardinality(String),
     `removed` Bool,
     `valid_from` Nullable(DateTime64(3, 'UTC')),
     `observed_at` DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
