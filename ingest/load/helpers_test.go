@@ -267,7 +267,7 @@ func runChild(text string) {
 		return
 	}
 	k := engine.Kafka{Brokers: c.Brokers}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	p := kafka.NewProducer(k, kafka.Deps{Log: quiet})
 	defer p.Close()
