@@ -297,7 +297,7 @@ func tellProgress(ctx context.Context, l *Loader, path string) {
 		}
 		return m.GetCounter().GetValue()
 	}
-	for told := -1.0; pause(ctx, 2*time.Millisecond); {
+	for told := -1.0; pause(ctx, 25*time.Millisecond); {
 		if stored := value(l.m.rows); stored > told && value(l.m.records) > 0 {
 			told = stored
 			if err := os.WriteFile(path+".new", fmt.Append(nil, stored), 0o600); err != nil {
