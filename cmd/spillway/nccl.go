@@ -19,8 +19,8 @@ func ncclCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nccl FILE...",
 		Short: "Send what nccl-tests measured, and print it",
-		Long: "Read outputs of nccl-tests, with lines of NCCL_DEBUG=INFO between or without, send each run to Kafka as a benchmark\n" +
-			"record and print what its largest messages reached. The nodes' NVLink domains are those of when the file was written.\n" +
+		Long: "Read outputs of nccl-tests, with lines of NCCL_DEBUG=INFO between or without, or its reports (-J), send each run to Kafka\n" +
+			"as a benchmark record and print what its largest messages reached. The nodes' NVLink domains are those of when the file was written.\n" +
 			"Files that keep coming are better watched: collect.nccl. Nothing is sent unless every file could be read.",
 		Example: "  spillway nccl -c spillway.yaml --cluster alpha all_reduce.log\n  spillway nccl --cluster alpha --dry-run -o json *.log",
 		Args: func(_ *cobra.Command, args []string) error {

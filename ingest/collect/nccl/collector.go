@@ -140,8 +140,8 @@ func (c *Collector) file(ctx context.Context, path string, out collect.Emitter) 
 		return v, "", nil
 	}
 	records, err := ReadFile(path, c.cfg.Cluster, c.cfg.ShortNames)
-	if errors.Is(err, errNoRun) && c.now().Sub(info.ModTime()) < c.cfg.Settle {
-		return version{}, "", nil // it may begin yet
+	if (errors.Is(err, errNoRun) || errors.Is(err, errCut)) && c.now().Sub(info.ModTime()) < c.cfg.Settle {
+		return version{}, "", nil // it may begin, or end, yet
 	}
 	if err != nil {
 		return version{}, "parse", err

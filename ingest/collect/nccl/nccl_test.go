@@ -22,7 +22,7 @@ func sample(t testing.TB, name string) string {
 	return string(text)
 }
 
-func parse(t testing.TB, text string) Result {
+func parseOne(t testing.TB, text string) Result {
 	t.Helper()
 	results, err := ParseTests(strings.NewReader(text))
 	if err != nil || len(results) != 1 {
@@ -50,7 +50,7 @@ func TestSamples(t *testing.T) {
 		"nccl_all_reduce_perf_old_format_truncated.txt":    {"", "", 16, 2, 3, 145.50, math.NaN(), nil, nil, true, "gpu-h100-018: Test NCCL failure common.cu:1005 'unhandled system error (run with NCCL_DEBUG=INFO for details) / '"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := parse(t, sample(t, name))
+			r := parseOne(t, sample(t, name))
 			want := Result{Version: c.version, Collective: c.collective, Average: c.average * 1e9, OutOfBounds: c.bounds, Passed: c.passed, Truncated: c.truncated, Failure: c.failure}
 			if diff := cmp.Diff(want, r, cmpopts.IgnoreFields(Result{}, "Ranks", "Rows"), cmpopts.EquateNaNs(), close64); diff != "" {
 				t.Error(diff)
@@ -72,13 +72,13 @@ func TestSamples(t *testing.T) {
 			}
 		})
 	}
-	if r := parse(t, strings.Replace(sample(t, "nccl_all_reduce_perf_gb200_16gpu_two_domains.txt"), "166.72 FAILED", "166.72 OK", 1)); r.Passed == nil || *r.Passed != yes {
+	if r := parseOne(t, strings.Replace(sample(t, "nccl_all_reduce_perf_gb200_16gpu_two_domains.txt"), "166.72 FAILED", "166.72 OK", 1)); r.Passed == nil || *r.Passed != yes {
 		t.Errorf("passed %v", r.Passed)
 	}
 }
 
 func TestRanksAndRows(t *testing.T) {
-	r := parse(t, sample(t, "nccl_all_reduce_perf_old_format_truncated.txt"))
+	r := parseOne(t, sample(t, "nccl_all_reduce_perf_old_format_truncated.txt"))
 	if diff := cmp.Diff(Rank{Rank: 9, Group: 0, PID: 30063, Host: "gpu-h100-018", Device: 1, Bus: "0x43", Model: "NVIDIA H100 80GB HBM3"}, r.Ranks[9]); diff != "" {
 		t.Error(diff)
 	}
@@ -117,7 +117,7 @@ func TestLayouts(t *testing.T) {
 			Row{Size: 1024, Count: 256, Type: "float", Op: "sum", Root: -1, InPlace: &Measure{20e-6, 3e9, 4e9, 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := parse(t, header+"# "+c.columns+"\n"+c.row+"\n")
+			r := parseOne(t, header+"# "+c.columns+"\n"+c.row+"\n")
 			if len(r.Rows) != 1 || r.Malformed != 0 {
 				t.Fatalf("%d rows, %d malformed", len(r.Rows), r.Malformed)
 			}
@@ -136,11 +136,11 @@ func TestWhatCannotBeReadIsCounted(t *testing.T) {
 		"a negative bandwidth":   "1024 256 float sum -1 10 1 -2 0 20 3 4 0",
 		"a NaN":                  "1024 256 float sum -1 10 1 nan 0 20 3 4 0",
 	} {
-		if r := parse(t, header+row+"\n"); len(r.Rows) != 0 || r.Malformed != 1 {
+		if r := parseOne(t, header+row+"\n"); len(r.Rows) != 0 || r.Malformed != 1 {
 			t.Errorf("%s: %d rows, %d malformed", name, len(r.Rows), r.Malformed)
 		}
 	}
-	if r := parse(t, header+"12:00:01 starting\n3 ranks left\n"); r.Malformed != 0 {
+	if r := parseOne(t, header+"12:00:01 starting\n3 ranks left\n"); r.Malformed != 0 {
 		t.Errorf("lines of other programs count as %d malformed", r.Malformed)
 	}
 }
@@ -152,7 +152,7 @@ func TestSeveralRunsAndLabels(t *testing.T) {
 		t.Fatalf("%d results, error %v", len(results), err)
 	}
 	for i, text := range []string{h100, old, gb200} {
-		want := parse(t, text)
+		want := parseOne(t, text)
 		if diff := cmp.Diff(want, results[i], cmpopts.EquateNaNs()); diff != "" {
 			t.Errorf("run %d:\n%s", i, diff)
 		}
@@ -161,7 +161,7 @@ func TestSeveralRunsAndLabels(t *testing.T) {
 			for line := range strings.Lines(text) {
 				labelled.WriteString(label + line)
 			}
-			got := parse(t, labelled.String())
+			got := parseOne(t, labelled.String())
 			if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" {
 				t.Errorf("run %d with the label %q:\n%s", i, label, diff)
 			}
@@ -173,7 +173,7 @@ func TestSeveralRunsAndLabels(t *testing.T) {
 }
 
 func TestLargestOfNoRows(t *testing.T) {
-	if r := parse(t, header); !math.IsNaN(r.Largest()) || !r.Truncated {
+	if r := parseOne(t, header); !math.IsNaN(r.Largest()) || !r.Truncated {
 		t.Errorf("%+v", r)
 	}
 }
@@ -193,7 +193,7 @@ func TestBusFactors(t *testing.T) {
 func TestEveryPrefix(t *testing.T) {
 	for _, name := range []string{"nccl_all_reduce_perf_h100_8gpu.txt", "nccl_all_reduce_perf_old_format_truncated.txt"} {
 		text := []byte(sample(t, name))
-		whole := parse(t, string(text))
+		whole := parseOne(t, string(text))
 		for i := range text {
 			results, err := ParseTests(bytes.NewReader(text[:i:i]))
 			if err != nil {

@@ -21,7 +21,8 @@ const maxFile = 256 << 20
 // unknownOperation stands for the operation that old versions of nccl-tests do not tell.
 const unknownOperation = "unknown"
 
-// ReadFile gives the records of all runs in one file, as of when it was last written. Lines of NCCL_DEBUG=INFO that stand
+// ReadFile gives the records of all runs in one file, an output of nccl-tests or its report (option -J), as of when it was
+// last written. Lines of NCCL_DEBUG=INFO that stand
 // between tell how NCCL joined the nodes.
 func ReadFile(path, cluster string, shortNames bool) ([]*event.Benchmark, error) {
 	file, err := os.Open(path)
@@ -41,7 +42,7 @@ func ReadFile(path, cluster string, shortNames bool) ([]*event.Benchmark, error)
 		return nil, fmt.Errorf("read %s: it has more than %d bytes, which no run of nccl-tests writes", path, maxFile)
 	}
 	text = bytes.ToValidUTF8(text, []byte("?"))
-	results, err := ParseTests(bytes.NewReader(text))
+	results, err := parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -61,6 +62,18 @@ func ReadFile(path, cluster string, shortNames bool) ([]*event.Benchmark, error)
 		records = append(records, r)
 	}
 	return records, nil
+}
+
+// parse reads an output of nccl-tests, be it for people or for programs.
+func parse(text []byte) ([]Result, error) {
+	if !isReport(string(text[:min(len(text), 100)])) {
+		return ParseTests(bytes.NewReader(text))
+	}
+	r, err := ParseReport(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	return []Result{*r}, nil
 }
 
 // runID names a run by its processes and its place in the file, which stay as they are while the output grows and when it
