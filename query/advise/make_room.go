@@ -28,6 +28,7 @@ type Move struct {
 	Nodes        int32   `json:"nodes"`
 	From         string  `json:"from"`
 	To           string  `json:"to,omitempty"`
+	Priority     int64   `json:"priority,omitempty"`
 	CostGPUHours float64 `json:"cost_gpu_hours"`
 }
 
@@ -230,7 +231,7 @@ func (s *Snapshot) rehouse(v *View, domain int, groups []group) *MakeRoom {
 			continue
 		}
 		cost, _ := h.cost(s.At)
-		move := Move{Job: h.Job, Nodes: int32(len(h.Nodes)), From: s.Topology.Domains[domain].ID, CostGPUHours: round(cost, 2)}
+		move := Move{Job: h.Job, Nodes: int32(len(h.Nodes)), From: s.Topology.Domains[domain].ID, Priority: h.Priority, CostGPUHours: round(cost, 2)}
 		to := -1
 		for d, n := range free {
 			if d != domain && n >= move.Nodes && (to < 0 || n < free[to]) {

@@ -25,6 +25,9 @@ type SnapshotInfo struct {
 	Generation uint64 `json:"generation"`
 	AgeMS      int64  `json:"age_ms"`
 	Stale      bool   `json:"stale"`
+	// TopologyLagMS is for how long sources have been saying that nodes sit elsewhere than this answer supposes; 0 where
+	// the answer rests on all that was said.
+	TopologyLagMS int64 `json:"topology_lag_ms"`
 	// Coverage is the share of nodes whose domain is known.
 	Coverage float64 `json:"coverage"`
 	// Estimates is the share of held nodes whose end has an estimate.

@@ -26,6 +26,7 @@ type advisor struct {
 	ledger *ledger.Ledger // nil: answers are not kept
 	now    func() time.Time
 	slots  chan struct{}
+	maxLag time.Duration
 	prefix string
 	last   atomic.Uint64
 	gangs  *gangs
@@ -35,7 +36,7 @@ func newAdvisor(c AdviseConfig, deps Deps, cfg *advise.Config) *advisor {
 	var prefix [4]byte
 	_, _ = rand.Read(prefix[:]) // never fails
 	return &advisor{
-		cfg: cfg, feed: deps.Feed, ledger: deps.Ledger, now: deps.Now, slots: make(chan struct{}, c.MaxConcurrent),
+		cfg: cfg, maxLag: c.MaxTopologyLag, feed: deps.Feed, ledger: deps.Ledger, now: deps.Now, slots: make(chan struct{}, c.MaxConcurrent),
 		prefix: hex.EncodeToString(prefix[:]), gangs: newGangs(),
 	}
 }
@@ -173,6 +174,11 @@ func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *ad
 	if r.GPUModel != "" && !modelKnown(v.Snapshot.Topology) {
 		return nil, &advise.Refusal{Code: advise.TopologyUnknown, Detail: "the GPU model of no node is known", Remedy: "ask without gpu_model"}
 	}
+	lag := v.TopologyLag(now)
+	if lag > a.maxLag && !r.AllowStale {
+		return nil, &advise.Refusal{Code: advise.StaleSnapshot, Detail: fmt.Sprintf("nodes have been moving between domains for %d s and the passes have not judged it yet", int64(lag.Seconds())),
+			Remedy: "place the job without advice, or set allow_stale; the operator should look at `spillway enrich`"}
+	}
 	filled := *r
 	if filled.DurationS == 0 || filled.MeasuredGBps == 0 {
 		seconds, gbps := v.Usual(r.User, r.Name)
@@ -185,6 +191,8 @@ func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *ad
 	}
 	resp, err := a.cfg.AdviseAged(v.Snapshot, &filled, now, age)
 	if err == nil {
+		resp.Snapshot.TopologyLagMS = lag.Milliseconds()
+		resp.Snapshot.Stale = resp.Snapshot.Stale || lag > a.maxLag
 		return resp, nil
 	}
 	var refusal *advise.Refusal

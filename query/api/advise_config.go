@@ -15,23 +15,24 @@ import (
 
 // AdviseConfig is the `advise` block of the configuration.
 type AdviseConfig struct {
-	MaxAge        time.Duration           `yaml:"max_age"`        // of the picture that is answered from; an older one gives no opinion
-	MaxConcurrent int                     `yaml:"max_concurrent"` // questions in work at once; more get no opinion
-	Expires       time.Duration           `yaml:"expires"`        // how long advice is good for
-	Strategy      string                  `yaml:"strategy"`       // bounded, slurm-block, kueue-best-fit, kueue-least-free, first-fit
-	TopologyLabel string                  `yaml:"topology_label"` // node label that Kueue's annotations name for a domain
-	Extender      bool                    `yaml:"extender"`       // serve /scheduler/filter and /prioritize; kube-scheduler sends no token
-	Levels        map[string]float64      `yaml:"levels"`         // GB/s per GPU and direction between domains that share a level
-	Classes       map[string]advise.Class `yaml:"classes"`        // kinds of jobs that a request may name
-	Feed          live.Config             `yaml:"feed"`
-	Ledger        ledger.Config           `yaml:"ledger"`
+	MaxAge         time.Duration           `yaml:"max_age"`          // of the picture that is answered from; an older one gives no opinion
+	MaxTopologyLag time.Duration           `yaml:"max_topology_lag"` // how long a change of membership may wait for the passes; beyond it there is no opinion
+	MaxConcurrent  int                     `yaml:"max_concurrent"`   // questions in work at once; more get no opinion
+	Expires        time.Duration           `yaml:"expires"`          // how long advice is good for
+	Strategy       string                  `yaml:"strategy"`         // bounded, slurm-block, kueue-best-fit, kueue-least-free, first-fit
+	TopologyLabel  string                  `yaml:"topology_label"`   // node label that Kueue's annotations name for a domain
+	Extender       bool                    `yaml:"extender"`         // serve /scheduler/filter and /prioritize; kube-scheduler sends no token
+	Levels         map[string]float64      `yaml:"levels"`           // GB/s per GPU and direction between domains that share a level
+	Classes        map[string]advise.Class `yaml:"classes"`          // kinds of jobs that a request may name
+	Feed           live.Config             `yaml:"feed"`
+	Ledger         ledger.Config           `yaml:"ledger"`
 }
 
 // DefaultAdviseConfig is the bounded strategy with the three classes that the simulator assumes.
 func DefaultAdviseConfig() AdviseConfig {
 	d := advise.DefaultConfig()
 	return AdviseConfig{
-		MaxAge: 30 * time.Second, MaxConcurrent: 32, Expires: d.Expires, Strategy: d.Strategy.Name(), TopologyLabel: d.TopologyLabel,
+		MaxAge: 30 * time.Second, MaxTopologyLag: 30 * time.Second, MaxConcurrent: 32, Expires: d.Expires, Strategy: d.Strategy.Name(), TopologyLabel: d.TopologyLabel,
 		Levels: map[string]float64{}, Classes: d.Classes, Feed: live.DefaultConfig(), Ledger: ledger.DefaultConfig(),
 	}
 }
@@ -39,9 +40,9 @@ func DefaultAdviseConfig() AdviseConfig {
 // Validate says what cannot be.
 func (c AdviseConfig) Validate() error {
 	var errs []error
-	if c.MaxAge <= 0 || c.MaxConcurrent < 1 || c.Expires < time.Second {
-		errs = append(errs, fmt.Errorf("advise.max_age %s and advise.max_concurrent %d must be positive, advise.expires %s at least 1s",
-			c.MaxAge, c.MaxConcurrent, c.Expires))
+	if c.MaxAge <= 0 || c.MaxTopologyLag <= 0 || c.MaxConcurrent < 1 || c.Expires < time.Second {
+		errs = append(errs, fmt.Errorf("advise.max_age %s, advise.max_topology_lag %s and advise.max_concurrent %d must be positive, advise.expires %s at least 1s",
+			c.MaxAge, c.MaxTopologyLag, c.MaxConcurrent, c.Expires))
 	}
 	if _, ok := advise.Named(c.Strategy, advise.Options{}); !ok {
 		var names []string

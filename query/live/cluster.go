@@ -21,6 +21,7 @@ type cluster struct {
 	dirty bool
 
 	capacity map[string]map[string]capacity // by node and source
+	models   map[string]string              // by node: what its GPUs are
 	runs     map[string]*run                // by job and component
 	history  map[[2]string]history          // by user and name
 	traffic  map[[2]string]float64          // by user and name: GB/s of a GPU in one direction, in one domain
@@ -35,7 +36,7 @@ type place struct{ node, source, topology string }
 
 func newCluster(name string) *cluster {
 	return &cluster{
-		name: name, capacity: map[string]map[string]capacity{}, runs: map[string]*run{}, history: map[[2]string]history{}, traffic: map[[2]string]float64{},
+		name: name, capacity: map[string]map[string]capacity{}, models: map[string]string{}, runs: map[string]*run{}, history: map[[2]string]history{}, traffic: map[[2]string]float64{},
 		told: map[place]uint64{}, reports: map[string]*event.Source{}, speakers: map[string]bool{},
 	}
 }
@@ -234,18 +235,66 @@ func (c *cluster) holds(key string, cur, next *run, p *event.Placement, now int6
 		Key: key, Job: p.GetJobId(), Tenant: p.GetAccount(), Class: p.GetServiceClass(), Nodes: shares, Start: next.start,
 		Probe: p.GetProbe(), Unsaved: -1, Restart: -1,
 	}
+	if cur != nil && !cur.ended && cur.same(next) && cur.hold != nil {
+		price(h, cur.hold) // what another source has told
+	}
+	tell(h, p)
 	h.End = c.history[[2]string{next.user, next.jobName}].end(next.start, next.limit, now)
 	if p.GetState() == event.State_COMPLETING {
 		h.End = now + 60
 	}
 	next.hold = h
-	if cur != nil && cur.hold != nil && !cur.ended && slices.Equal(cur.hold.Nodes, h.Nodes) && cur.hold.End == h.End && cur.hold.Probe == h.Probe {
+	if cur != nil && cur.hold != nil && !cur.ended && slices.Equal(cur.hold.Nodes, h.Nodes) && cur.hold.End == h.End && cur.hold.Probe == h.Probe && samePrice(cur.hold, h) {
 		next.hold = cur.hold
 		c.runs[key] = next
 		return false
 	}
 	c.runs[key] = next
 	return c.hold(h)
+}
+
+// price gives a hold what is known of another of the same run: its priority and what it would cost to move it.
+func price(h, from *advise.Hold) {
+	h.Priority, h.Preemptible, h.Restart, h.Saved, h.SaveEvery = from.Priority, from.Preemptible, from.Restart, from.Saved, from.SaveEvery
+}
+
+func samePrice(a, b *advise.Hold) bool {
+	return a.Priority == b.Priority && a.Preemptible == b.Preemptible && a.Restart == b.Restart && a.Saved == b.Saved && a.SaveEvery == b.SaveEvery
+}
+
+// tell adds what a record says of it. Who says how often work is saved and not when it was last has saved none since the
+// start.
+func tell(h *advise.Hold, p *event.Placement) {
+	if p.Priority != nil {
+		h.Priority = p.GetPriority()
+	}
+	if p.Preemptible != nil {
+		h.Preemptible = p.GetPreemptible()
+	}
+	if p.RestartMs != nil {
+		h.Restart = p.GetRestartMs() / 1000
+	}
+	if p.CheckpointEveryMs != nil {
+		h.SaveEvery, h.Saved = p.GetCheckpointEveryMs()/1000, max(h.Saved, h.Start)
+	}
+	if p.CheckpointMs != nil {
+		h.Saved = p.GetCheckpointMs() / 1000
+	}
+}
+
+// inherit takes over what only the topics tell of runs that go on, from the picture before this one.
+func (c *cluster) inherit(old *cluster) {
+	for key, was := range old.runs {
+		now := c.runs[key]
+		if now == nil || now.ended || was.ended || now.hold == nil || was.hold == nil || !now.same(was) {
+			continue
+		}
+		h := *now.hold
+		price(&h, was.hold)
+		h.Nodes = slices.Clone(h.Nodes)
+		now.hold = &h
+		c.hold(now.hold)
+	}
 }
 
 // hold brings a run's nodes into the state.

@@ -2,7 +2,9 @@ package live
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -168,5 +170,67 @@ func TestOnlyNewsOfAPlaceMakesThePictureOld(t *testing.T) {
 	m.Levels[0].Value = "d1"
 	if !c.membership(m) {
 		t.Error("another domain is news")
+	}
+}
+
+func TestAHoldTellsWhatItWouldCostToMoveIt(t *testing.T) {
+	c := small(t)
+	start := int64(1_700_000_000)
+	c.placement(edit(record(event.State_RUNNING, 1, "d0n0", "d0n1"), func(p *event.Placement) {
+		p.Priority, p.Preemptible, p.RestartMs, p.CheckpointEveryMs = ptr(int64(7)), ptr(true), ptr(int64(300_000)), ptr(int64(1_800_000))
+	}), start)
+	want := func(h *advise.Hold, restart, saved, every int64) {
+		t.Helper()
+		if h == nil || h.Priority != 7 || !h.Preemptible || h.Restart != restart || h.Saved != saved || h.SaveEvery != every {
+			t.Errorf("got %+v, want priority 7, preemptible, restart %d, saved %d, every %d", h, restart, saved, every)
+		}
+	}
+	key := runKey("7", "")
+	want(c.state.Holding(key), 300, start, 1800)
+	// A source that does not tell changes nothing of it; one that tells of a checkpoint does.
+	c.placement(edit(record(event.State_RUNNING, 2, "d0n0"), func(p *event.Placement) { p.Source = "slurm.rest" }), start)
+	want(c.state.Holding(key), 300, start, 1800)
+	c.placement(edit(record(event.State_RUNNING, 3, "d0n0"), func(p *event.Placement) { p.CheckpointMs = ptr((start + 600) * 1000) }), start)
+	want(c.state.Holding(key), 300, start+600, 1800)
+	// The picture read anew knows the run from tables alone, and takes it over.
+	next := small(t)
+	next.placement(record(event.State_RUNNING, 3, "d0n0"), start)
+	next.inherit(c)
+	want(next.state.Holding(key), 300, start+600, 1800)
+}
+
+func TestModelsOfNodesBecomeThatOfTheirDomain(t *testing.T) {
+	c := newCluster("c1")
+	c.models = map[string]string{"a1": "gb200", "a2": "gb200", "b1": "gb200", "b2": "gb300"}
+	var rows []memberRow
+	for _, n := range []string{"a1", "a2", "b1", "b2", "c1"} {
+		rows = append(rows, memberRow{Cluster: "c1", Node: n, Domain: n[:1], Generation: 1})
+		c.capacity[n] = map[string]capacity{"slurm": {present: 4, healthy: 4, allocatable: 4, schedulable: 1}}
+	}
+	topology, err := c.topology(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"gb200", "", ""} {
+		if got := topology.Domains[i].Model; got != want {
+			t.Errorf("domain %s: model %q, want %q", topology.Domains[i].ID, got, want)
+		}
+	}
+}
+
+func TestAChangeOfMembershipThatWaitsMakesTheTopologyOld(t *testing.T) {
+	seen := time.Unix(1_700_000_000, 0)
+	if lag := (&View{}).TopologyLag(seen); lag != 0 {
+		t.Errorf("nothing waits: %s", lag)
+	}
+	if lag := (&View{behind: seen}).TopologyLag(seen.Add(40 * time.Second)); lag != 40*time.Second {
+		t.Errorf("got %s, want 40s", lag)
+	}
+	log := slog.New(slog.DiscardHandler)
+	old, next := &session{feed: &Feed{log: log}, clusters: map[string]*cluster{}}, &session{clusters: map[string]*cluster{}, moved: map[int]int64{}}
+	old.unfolded = []change{{"c1", 0, 10, seen}, {"c1", 0, 20, seen.Add(time.Second)}, {"c1", 1, 5, seen.Add(2 * time.Second)}}
+	next.inherit(old, map[offsetKey]int64{{"membership_events", 0}: 11, {"membership_events", 1}: 6})
+	if len(next.unfolded) != 1 || next.unfolded[0].offset != 20 {
+		t.Errorf("got %+v, want the one change that the passes have not folded", next.unfolded)
 	}
 }

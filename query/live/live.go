@@ -192,6 +192,7 @@ type View struct {
 	Cluster  string
 	Snapshot *advise.Snapshot
 	due      time.Time // from when on a collector of jobs is late; zero = none has ever reported
+	behind   time.Time // since when a change of membership waits for the passes; zero = none does
 	session  *session
 }
 
@@ -202,6 +203,15 @@ func (v *View) Age(now time.Time) (age time.Duration, known bool) {
 		return 0, false
 	}
 	return max(0, now.Sub(v.session.caughtUp()), now.Sub(v.due)), true
+}
+
+// TopologyLag is for how long a source has been saying something else of where nodes sit than the picture shows, because
+// the passes have not judged it yet; 0 where all that was said is in it.
+func (v *View) TopologyLag(now time.Time) time.Duration {
+	if v.behind.IsZero() {
+		return 0
+	}
+	return max(time.Millisecond, now.Sub(v.behind))
 }
 
 // Usual is how long runs of this user and name took, in seconds (their median), and how much NVLink traffic a GPU of
@@ -301,9 +311,18 @@ type session struct {
 	changed   bool
 	followers map[partition]*follower
 	moved     map[int]int64 // membership partition: offset of the newest record that the topology lacks
+	unfolded  []change      // all such records, oldest first
 
 	wake  chan struct{}
 	views atomic.Pointer[map[string]*View]
+}
+
+// change is a record of membership that the topology lacks.
+type change struct {
+	cluster   string
+	partition int
+	offset    int64
+	at        time.Time // when it was seen
 }
 
 // open reads a picture and returns when it has caught up with the topics.
@@ -434,6 +453,7 @@ func (s *session) record(p partition, offset int64, value []byte) {
 	case *event.Membership:
 		if s.cluster(r.GetCluster()).membership(r) {
 			s.moved[p.id] = offset
+			s.unfolded = append(s.unfolded, change{r.GetCluster(), p.id, offset, now})
 			s.note()
 			s.feed.lose(lostTopology)
 		}
@@ -479,7 +499,13 @@ func (s *session) inherit(old *session, done map[offsetKey]int64) (behind bool) 
 			s.moved[id], behind = offset, true
 		}
 	}
+	for _, c := range old.unfolded {
+		if done[offsetKey{"membership_events", c.partition}] <= c.offset {
+			s.unfolded = append(s.unfolded, c)
+		}
+	}
 	for name, c := range old.clusters {
+		s.cluster(name).inherit(c)
 		s.cluster(name).told = c.told
 		c.told = nil // the old session folds no more of it
 	}
@@ -525,6 +551,9 @@ func (s *session) publish() {
 			continue
 		}
 		v := &View{Cluster: name, session: s, due: c.due(now)}
+		if i := slices.IndexFunc(s.unfolded, func(c change) bool { return c.cluster == name }); i >= 0 {
+			v.behind = s.unfolded[i].at
+		}
 		if old := (*s.views.Load())[name]; old != nil && !c.dirty {
 			v.Snapshot = old.Snapshot
 		} else {

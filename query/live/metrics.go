@@ -58,13 +58,14 @@ var (
 		[]string{"cluster"}, nil)
 	generationDesc = prometheus.NewDesc("spillway_advise_topology_generation", "Membership generation that advice rests on.",
 		[]string{"cluster"}, nil)
-	holdersDesc = prometheus.NewDesc("spillway_advise_nodes_held", "Nodes that jobs hold in the advisor's picture.", []string{"cluster"}, nil)
-	lagDesc     = prometheus.NewDesc("spillway_advise_lag_seconds", "Time since all topics were read to their end.", nil, nil)
+	topologyLagDesc = prometheus.NewDesc("spillway_advise_topology_lag_seconds", "For how long a change of membership has been waiting for the passes; 0 = none does.", []string{"cluster"}, nil)
+	holdersDesc     = prometheus.NewDesc("spillway_advise_nodes_held", "Nodes that jobs hold in the advisor's picture.", []string{"cluster"}, nil)
+	lagDesc         = prometheus.NewDesc("spillway_advise_lag_seconds", "Time since all topics were read to their end.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (s *state) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ageDesc, generationDesc, holdersDesc, lagDesc} {
+	for _, d := range []*prometheus.Desc{ageDesc, generationDesc, topologyLagDesc, holdersDesc, lagDesc} {
 		ch <- d
 	}
 }
@@ -83,6 +84,7 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 			gauge(ageDesc, age.Truncate(time.Millisecond).Seconds(), name)
 		}
 		gauge(generationDesc, float64(v.Snapshot.Topology.Generation), name)
+		gauge(topologyLagDesc, v.TopologyLag(now).Seconds(), name)
 		gauge(holdersDesc, float64(v.Snapshot.Held), name)
 	}
 }

@@ -68,7 +68,7 @@ func (s *session) load(ctx context.Context) (map[offsetKey]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context, driver.Conn, time.Time) error{s.loadNodes, s.loadTopology, s.loadHistory, s.loadTraffic, s.loadHolds} {
+	for _, step := range []func(context.Context, driver.Conn, time.Time) error{s.loadNodes, s.loadModels, s.loadTopology, s.loadHistory, s.loadTraffic, s.loadHolds} {
 		if err := step(ctx, conn, now); err != nil {
 			return nil, err
 		}
@@ -131,6 +131,19 @@ func (s *session) loadNodes(ctx context.Context, conn driver.Conn, now time.Time
 	return err
 }
 
+func (s *session) loadModels(ctx context.Context, conn driver.Conn, now time.Time) error {
+	type row struct {
+		Cluster string `ch:"cluster"`
+		Node    string `ch:"node"`
+		Model   string `ch:"model"`
+	}
+	rows, err := ask[row](ctx, conn, "models", at("since", now.Add(-2*time.Hour)))
+	for _, r := range rows {
+		s.cluster(r.Cluster).models[r.Node] = r.Model
+	}
+	return err
+}
+
 // levels above a domain, widest first.
 var levels = []string{event.LevelSpine, event.LevelLeaf, event.LevelBlockGroup, event.LevelBlock, event.LevelRack}
 
@@ -180,12 +193,16 @@ func (c *cluster) topology(rows []memberRow) (*advise.Topology, error) {
 	generation, seen := uint64(0), map[string]bool{}
 	type domain struct{ id, partition string }
 	paths := map[domain]map[string]string{} // per level: the value, or "" where nodes disagree
+	models := map[domain]string{}           // likewise
 	for _, r := range rows {
 		generation = max(generation, r.Generation)
 		counts[gpus(r.Node)]++
 		d := domain{r.Domain, r.Partition}
 		if paths[d] == nil {
-			paths[d] = map[string]string{}
+			paths[d], models[d] = map[string]string{}, c.models[r.Node]
+		}
+		if models[d] != c.models[r.Node] {
+			models[d] = ""
 		}
 		for level, value := range r.Levels {
 			seen[level] = true
@@ -211,7 +228,7 @@ func (c *cluster) topology(rows []memberRow) (*advise.Topology, error) {
 		case n < 0:
 			n = usual
 		}
-		spec := advise.NodeSpec{Name: r.Node, Domain: r.Domain, Partition: r.Partition, GPUs: max(1, min(n, 16)), Path: make([]string, len(known))}
+		spec := advise.NodeSpec{Name: r.Node, Domain: r.Domain, Partition: r.Partition, Model: models[domain{r.Domain, r.Partition}], GPUs: max(1, min(n, 16)), Path: make([]string, len(known))}
 		if n == 0 {
 			spec.Domain = "" // how many GPUs it has is not known
 		}
