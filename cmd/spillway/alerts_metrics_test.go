@@ -87,6 +87,21 @@ func shownAs(text, metric string) (out []string) {
 	return out
 }
 
+// unusable sends a record that the producer refuses, and one that nobody can decode.
+func unusable(t *testing.T, f *flow) {
+	t.Helper()
+	_ = f.producer.Emit(t.Context(), &event.Placement{}) // refused into the dead letters
+	transport := &kafka.Transport{}
+	defer transport.CloseIdleConnections()
+	w := &kafka.Writer{Transport: transport, Addr: kafka.TCP(f.engines.Kafka.Brokers...), Topic: "spillway.placement.v1", AllowAutoTopicCreation: false}
+	if err := w.WriteMessages(t.Context(), kafka.Message{Value: []byte("not a record")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestEveryMetricAndLabelOfAnAlertIsReal provokes what each alert is about, in a service whose every stage runs and beside it
 // the probe as a process of its own would be, and finds each metric with each label that alerts.yml goes by on /metrics.
 func TestEveryMetricAndLabelOfAnAlertIsReal(t *testing.T) {
@@ -148,19 +163,10 @@ func TestEveryMetricAndLabelOfAnAlertIsReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Two records that nobody can use, and a table that cannot be written for a while: their counters are born with them.
-	_ = f.producer.Emit(ctx, &event.Placement{})
 	if err := f.conn.Exec(ctx, "RENAME TABLE dead_letters TO dead_letters_away"); err != nil {
 		t.Fatal(err)
 	}
-	transport := &kafka.Transport{}
-	defer transport.CloseIdleConnections()
-	w := &kafka.Writer{Transport: transport, Addr: kafka.TCP(f.engines.Kafka.Brokers...), Topic: "spillway.placement.v1", AllowAutoTopicCreation: false}
-	if err := w.WriteMessages(ctx, kafka.Message{Value: []byte("not a record")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	unusable(t, f)
 	testenv.Eventually(t, time.Minute, func() error {
 		if len(shownAs(fetch(t, metrics), "spillway_load_errors_total")) == 0 {
 			return fmt.Errorf("no insert has failed yet")
