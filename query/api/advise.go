@@ -290,6 +290,7 @@ type grades struct {
 	Since  time.Time      `json:"since"`
 	AsOf   time.Time      `json:"as_of"`
 	Grades []ledger.Grade `json:"grades"`
+	Fits   []ledger.Fit   `json:"fits" doc:"The speed between domains that explains best what splits of the last 30 days did to jobs, and the share of them inside the predicted interval with the configured speed and with this one. To use it, configure it: api.links."`
 }
 
 func (s *Server) gradeAdvice(ctx context.Context, in *gradeParam) (*grades, error) {
@@ -301,7 +302,10 @@ func (s *Server) gradeAdvice(ctx context.Context, in *gradeParam) (*grades, erro
 		out.Since = out.AsOf.Add(-24 * time.Hour)
 	}
 	var err error
-	out.Grades, err = s.deps.Ledger.Grades(ctx, in.Cluster, out.Since)
+	if out.Grades, err = s.deps.Ledger.Grades(ctx, in.Cluster, out.Since); err != nil {
+		return nil, err
+	}
+	out.Fits, err = s.deps.Ledger.Calibrate(ctx, in.Cluster, out.AsOf.Add(-s.advise.Feed.History), s.advisor.cfg.Links)
 	return out, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillway-io/spillway/query/advise"
 	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
@@ -314,6 +315,51 @@ func (l *Ledger) Grades(ctx context.Context, cluster string, since time.Time) ([
 	}))
 	if err := l.deps.Read.Select(ctx, &out, gradeSQL); err != nil {
 		return nil, fmt.Errorf("grade advice: %w", err)
+	}
+	return out, nil
+}
+
+//go:embed sql/splits.sql
+var splitsSQL string
+
+// Fit is what the splits of one cluster say of the speed between its domains.
+type Fit struct {
+	Cluster string `json:"cluster"`
+	advise.Calibration
+}
+
+// Calibrate looks for the speed between domains that explains best what splits did to jobs since a time, by cluster (""
+// = all): completed runs in several domains against those of the same user, name and size in one. Nothing is changed by it.
+func (l *Ledger) Calibrate(ctx context.Context, cluster string, since time.Time, links advise.Links) ([]Fit, error) {
+	var rows []struct {
+		Cluster  string  `ch:"cluster"`
+		Parts    []int32 `ch:"parts"`
+		Least    int32   `ch:"least"`
+		GBps     float64 `ch:"gbps"`
+		Slowdown float64 `ch:"slowdown"`
+	}
+	ctx = clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{
+		"cluster": cluster, "since": since.UTC().Format("2006-01-02 15:04:05.000"),
+	}))
+	if err := l.deps.Read.Select(ctx, &rows, splitsSQL); err != nil {
+		return nil, fmt.Errorf("read what splits did to jobs: %w", err)
+	}
+	out := []Fit{}
+	for len(rows) > 0 {
+		name, n := rows[0].Cluster, 0
+		var seen []advise.Seen
+		for n < len(rows) && rows[n].Cluster == name {
+			r := rows[n]
+			gpus := int32(0)
+			for _, part := range r.Parts {
+				gpus += part
+			}
+			seen = append(seen, advise.Seen{
+				Parts: r.Parts, Ideal: gpus / r.Least, Traffic: advise.Traffic{Rate: r.GBps, Share: -1}, Slowdown: r.Slowdown,
+			})
+			n++
+		}
+		out, rows = append(out, Fit{Cluster: name, Calibration: advise.Calibrate(links, seen)}), rows[n:]
 	}
 	return out, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
@@ -125,5 +126,55 @@ func TestAFullQueueDropsAndCounts(t *testing.T) {
 	l.Add(Answer{})
 	if n := metric(t, reg, "spillway_advise_ledger_dropped_total"); n != 1 {
 		t.Errorf("%g rows were counted as dropped, want 1", n)
+	}
+}
+
+// TestSplitsOfThePastGiveTheSpeedBetweenDomains stores jobs whose splits took as long as a network of 25 GB/s makes them.
+func TestSplitsOfThePastGiveTheSpeedBetweenDomains(t *testing.T) {
+	db, ctx := testenv.ClickHouse(t), t.Context()
+	if err := clickhouse.Migrate(ctx, db.Conn, clickhouse.Options{Database: db.Database}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := New(DefaultConfig(), Deps{Write: db.Conn, Read: db.Conn, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(job string, seconds int, parts string, used int) {
+		t.Helper()
+		for _, sql := range []string{
+			fmt.Sprintf(`INSERT INTO attempts (cluster, job_id, attempt, user, name, requested_gpus, submit, start, end, state, version)
+				VALUES ('c1', '%s', 'r0', 'u', 'moe', 16, '2026-11-29 10:00:00', '2026-11-29 10:00:00', addSeconds(toDateTime64('2026-11-29 10:00:00', 3), %d), 'completed', 1)`, job, seconds),
+			fmt.Sprintf(`INSERT INTO verdicts (cluster, job_id, attempt, seq, outcome, domain_gpus, domains_used, domains_min, version)
+				VALUES ('c1', '%s', 'r0', 0, '%s', %s, %d, 1, 1)`, job, map[bool]string{true: "spill", false: "one_domain"}[used > 1], parts, used),
+		} {
+			if err := db.Exec(ctx, sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range 3 {
+		job := fmt.Sprint("w", i)
+		run(job, 1000, "[16]", 1)
+		// 120 GB/s of a GPU in one direction: both directions are counted together.
+		if err := db.Exec(ctx, fmt.Sprintf(`INSERT INTO job_traffic (cluster, job_id, attempt, seq, minute, nvlink_bytes, nvlink_gpu_seconds, version)
+			VALUES ('c1', '%s', 'r0', 0, '2026-11-29 10:00:00', 240e9 * 960, 960, 1)`, job)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow := advise.Links{Domain: 900, Cluster: 25}
+	for i, parts := range [][]int32{{8, 8}, {12, 4}, {15, 1}} {
+		p := make([]advise.Part, len(parts))
+		for k, n := range parts {
+			p[k] = advise.Part{Domain: int32(k), Nodes: n}
+		}
+		in := slow.Predict(nil, p, 1, 16, advise.Traffic{Rate: 120, Share: -1})
+		run(fmt.Sprint("s", i), int(1000*(in.High+0.01)), fmt.Sprintf("[%d,%d]", parts[0], parts[1]), 2) // beyond what 50 GB/s allows
+	}
+	fits, err := l.Calibrate(ctx, "", noon.Add(-24*time.Hour), advise.DefaultLinks())
+	if err != nil || len(fits) != 1 {
+		t.Fatalf("got %+v, %v", fits, err)
+	}
+	if f := fits[0]; f.Cluster != "c1" || f.Jobs != 3 || f.Before != 0 || f.After != 1 || f.Calibration.Cluster > 30 {
+		t.Errorf("got %+v, want all three splits outside the interval at 50 GB/s, inside at about 25 or less", f)
 	}
 }
