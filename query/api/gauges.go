@@ -25,18 +25,46 @@ type gauges struct {
 	asked time.Time
 	last  []prometheus.Metric
 
-	loading chan capacityAnswer // of a reading that is on its way; nil = none
+	capacities behind[*read.Domains]
+	oddities   behind[*read.Exceptions]
 }
 
-type capacityAnswer struct {
-	domains *read.Domains
-	err     error
+// behind is a question whose answer may take longer than a scrape may: it goes on behind, and a later scrape has it.
+type behind[T any] struct {
+	asked chan reply[T] // of a reading that is on its way; nil = none
+}
+
+type reply[T any] struct {
+	answer T
+	err    error
+}
+
+// get waits for the answer as long as ctx lasts.
+func (b *behind[T]) get(ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	if b.asked == nil {
+		asked := make(chan reply[T], 1)
+		b.asked = asked
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
+			defer cancel()
+			answer, err := ask(ctx)
+			asked <- reply[T]{answer, err}
+		}()
+	}
+	select {
+	case got := <-b.asked:
+		b.asked = nil
+		return got.answer, got.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
 }
 
 // A scrape waits this long for the store, below the 10 s that Prometheus gives one.
 const gaugeTimeout = 4 * time.Second
 
-// loadTimeout bounds the first reading of the capacity of a large fleet on a busy machine.
+// loadTimeout bounds a reading that goes on behind, such as the first of the capacity of a large fleet on a busy machine.
 const loadTimeout = time.Minute
 
 // gaugeMemory is how long an answer serves further scrapes.
@@ -119,16 +147,16 @@ func (g *gauges) read() (out []prometheus.Metric) {
 		return nil
 	})
 	part("capacity", func() error {
-		domains, err := g.domains(ctx)
+		domains, err := g.capacities.get(ctx, func(ctx context.Context) (*read.Domains, error) { return g.reader.DomainsNow(ctx, "") })
 		if err != nil {
 			return err
 		}
-		g.capacity(domains, add)
+		g.capacity(domains.Domains, add)
 		return nil
 	})
 	// The most work of all, so it comes last: the others have the time they need.
 	part("exceptions", func() error {
-		found, err := g.reader.Exceptions(ctx, "")
+		found, err := g.oddities.get(ctx, func(ctx context.Context) (*read.Exceptions, error) { return g.reader.Exceptions(ctx, "") })
 		if err != nil {
 			return err
 		}
@@ -137,31 +165,6 @@ func (g *gauges) read() (out []prometheus.Metric) {
 	})
 	add(descUp, up)
 	return out
-}
-
-// domains asks for the capacity of every domain. Its first reading may take longer than a scrape may: that one goes on
-// behind, and a later scrape has it.
-func (g *gauges) domains(ctx context.Context) ([]read.Domain, error) {
-	if g.loading == nil {
-		loading := make(chan capacityAnswer, 1)
-		g.loading = loading
-		go func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTimeout)
-			defer cancel()
-			domains, err := g.reader.DomainsNow(ctx, "")
-			loading <- capacityAnswer{domains, err}
-		}()
-	}
-	select {
-	case got := <-g.loading:
-		g.loading = nil
-		if got.err != nil {
-			return nil, got.err
-		}
-		return got.domains.Domains, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 type addGauge func(d *prometheus.Desc, value float64, labels ...string)

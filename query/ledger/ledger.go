@@ -324,8 +324,8 @@ var splitsSQL string
 
 // Fit is what the splits of one cluster say of the speed between its domains.
 type Fit struct {
-	Cluster string `json:"cluster"`
-	advise.Calibration
+	Cluster     string             `json:"cluster"`
+	Calibration advise.Calibration `json:"calibration"`
 }
 
 // Calibrate looks for the speed between domains that explains best what splits did to jobs since a time, by cluster (""

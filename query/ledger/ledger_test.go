@@ -174,7 +174,7 @@ func TestSplitsOfThePastGiveTheSpeedBetweenDomains(t *testing.T) {
 	if err != nil || len(fits) != 1 {
 		t.Fatalf("got %+v, %v", fits, err)
 	}
-	if f := fits[0]; f.Cluster != "c1" || f.Jobs != 3 || f.Before != 0 || f.After != 1 || f.Calibration.Cluster > 30 {
+	if f := fits[0]; f.Cluster != "c1" || f.Calibration.Jobs != 3 || f.Calibration.Before != 0 || f.Calibration.After != 1 || f.Calibration.Cluster > 30 {
 		t.Errorf("got %+v, want all three splits outside the interval at 50 GB/s, inside at about 25 or less", f)
 	}
 }
