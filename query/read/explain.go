@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spillway-io/spillway/query/advise"
 )
 
 // Links is what configuration says of the bandwidth per GPU and direction, inside a domain and between domains.
@@ -30,7 +32,7 @@ type Explanation struct {
 }
 
 // Explain puts one attempt of a job in words: every figure is the verdict's. The line to submit next time comes from
-// nextSubmit and from nowhere else.
+// the advisor and from nowhere else.
 func Explain(job *Job, a Attempt, links Links) Explanation {
 	e := Explanation{Cluster: job.Cluster, JobID: job.JobID, Attempt: a.Attempt, Freshness: job.Freshness}
 	say := func(format string, args ...any) { e.Lines = append(e.Lines, fmt.Sprintf(format, args...)) }
@@ -152,37 +154,15 @@ func causeText(v Verdict) string {
 	}
 }
 
-// nextSubmit is what would have kept the attempt together, in the words of its scheduler; nil when nothing would.
+// nextSubmit is the advisor's line for a verdict; nil where there is none.
 func nextSubmit(a Attempt, v Verdict) *string {
-	nodes := int(v.Nodes)
-	if v.DomainsMin == nil || *v.DomainsMin == 0 || nodes == 0 {
+	if v.DomainsMin == nil {
 		return nil
 	}
-	// A segment must divide the node count; the largest that fits the even share keeps the shards whole.
-	share := (nodes + int(*v.DomainsMin) - 1) / int(*v.DomainsMin)
-	segment := 1
-	for s := share; s > 1; s-- {
-		if nodes%s == 0 {
-			segment = s
-			break
-		}
+	if s := advise.NextSubmit(a.Scheduler, int(v.Nodes), int(*v.DomainsMin)); s != "" {
+		return &s
 	}
-	if segment == 1 && nodes > 1 {
-		return textf("ask for a node count that divides evenly, for example %d nodes with --segment=%d; %d has no even split over %s",
-			share*int(*v.DomainsMin), share, nodes, plural(int(*v.DomainsMin), "domain"))
-	}
-	if a.Scheduler == "kubernetes" {
-		return textf("annotate the pod set with kueue.x-k8s.io/podset-required-topology, or a slice of %d pods, at the NVLink domain's level", segment)
-	}
-	if segment == nodes {
-		return textf("sbatch --segment=%d keeps all %d nodes in one domain (it may wait for one).", segment, nodes)
-	}
-	return textf("sbatch --segment=%d keeps every %d nodes in one domain: %d segments, no smaller shard.", segment, segment, nodes/segment)
-}
-
-func textf(format string, args ...any) *string {
-	s := fmt.Sprintf(format, args...)
-	return &s
+	return nil
 }
 
 func placedText(v Verdict, size string) string {
