@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -104,7 +105,10 @@ type Stream struct {
 	memory    []byte // of answers
 	answer    []byte // batches that were not opened yet
 	batch     batch
-	unpacked  []byte // memory of batches
+	unpacked  []byte                                               // memory of batches
+	stable    int64                                                // one above the last offset that may be read, at the last answer
+	aborts    []kmsg.FetchResponseTopicPartitionAbortedTransaction // of the answer, not come to yet
+	aborted   map[int64]bool                                       // producers within a transaction that was given up
 }
 
 const (
@@ -156,6 +160,9 @@ func (p *Partition) Open(ctx context.Context) (*Stream, error) {
 // StartAt makes an offset the next one to read.
 func (s *Stream) StartAt(offset int64) { s.next, s.answer, s.batch = offset, nil, batch{} }
 
+// keptBytes is how much memory of an answer, or of a batch, is kept for the next one.
+const keptBytes = 4 << 20
+
 // Next gives the next record, or false when there is none within wait; a wait of 0 asks only for what the last answer
 // of the broker has left. After an error the stream is of no more use.
 func (s *Stream) Next(wait time.Duration) (Record, bool, error) {
@@ -185,15 +192,34 @@ func (s *Stream) buffered() (r Record, ok bool, err error) {
 		}
 		// Where a batch ends in offsets that hold no record, reading goes on after them.
 		s.next = max(s.next, s.batch.end)
+		if cap(s.unpacked) > keptBytes {
+			s.unpacked = nil
+		}
 		if s.batch, s.answer, s.unpacked, ok, err = openBatch(s.answer, s.unpacked); !ok || err != nil {
 			s.batch = batch{}
 			return r, false, err
 		}
+		if s.givenUp(&s.batch) {
+			s.batch.left = 0
+		}
 	}
 }
 
-// fetchVersion of the protocol is spoken by every broker since Kafka 0.11.
-const fetchVersion = 4
+// givenUp says that a batch belongs to a transaction that was aborted: the broker sends those too, and says whose they are.
+func (s *Stream) givenUp(b *batch) bool {
+	for len(s.aborts) > 0 && s.aborts[0].FirstOffset < b.end {
+		s.aborted[s.aborts[0].ProducerID] = true
+		s.aborts = s.aborts[1:]
+	}
+	if b.control { // the transaction ends here
+		delete(s.aborted, b.producer)
+		return true
+	}
+	return b.transactional && s.aborted[b.producer]
+}
+
+// fetchVersion of the protocol is spoken by every broker since Kafka 2.1; before it, a broker does not give out zstd.
+const fetchVersion = 10
 
 // fetch asks the broker for more and waits for the answer.
 func (s *Stream) fetch(wait time.Duration) error {
@@ -223,10 +249,17 @@ func (s *Stream) fetch(wait time.Duration) error {
 		return fmt.Errorf("the broker did not answer for the partition")
 	}
 	got := answer.Topics[0].Partitions[0]
-	if got.ErrorCode != 0 {
-		return kafka.Error(got.ErrorCode)
+	if code := cmp.Or(answer.ErrorCode, got.ErrorCode); code != 0 {
+		return kafka.Error(code)
 	}
 	s.End, s.answer = max(s.End, got.HighWatermark), got.RecordBatches
+	if s.stable = got.LastStableOffset; s.stable < 0 {
+		s.stable = got.HighWatermark
+	}
+	s.aborts, s.aborted = got.AbortedTransactions, map[int64]bool{}
+	slices.SortFunc(s.aborts, func(a, b kmsg.FetchResponseTopicPartitionAbortedTransaction) int {
+		return cmp.Compare(a.FirstOffset, b.FirstOffset)
+	})
 	return nil
 }
 
@@ -243,6 +276,9 @@ func (s *Stream) receive() ([]byte, error) {
 	if number := int32(binary.BigEndian.Uint32(head[4:])); size < 0 || size > maxAnswer || number != s.requests {
 		return nil, fmt.Errorf("the broker answers request %d with %d bytes, want the answer to request %d", number, size, s.requests)
 	}
+	if cap(s.memory) > keptBytes && size <= keptBytes {
+		s.memory = nil
+	}
 	s.memory = slices.Grow(s.memory[:0], size)[:size]
 	_, err := io.ReadFull(s.conn, s.memory)
 	return s.memory, err
@@ -251,8 +287,8 @@ func (s *Stream) receive() ([]byte, error) {
 // Buffered tells whether the last answer of the broker may have records left.
 func (s *Stream) Buffered() bool { return s.batch.left > 0 || len(s.answer) > 0 }
 
-// Behind tells whether the broker had more records at its last answer than were read.
-func (s *Stream) Behind() bool { return s.next < s.End }
+// Behind tells whether the broker had more to read at its last answer than was read.
+func (s *Stream) Behind() bool { return s.next < s.stable }
 
 // Close ends the stream.
 func (s *Stream) Close() {

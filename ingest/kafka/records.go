@@ -44,6 +44,9 @@ type batch struct {
 	logTime  int64 // Unix ms, when the broker stored it; 0: records have their own
 	records  cursor
 	left     int // records that were not read yet
+
+	producer               int64
+	transactional, control bool // control: it marks the end of a transaction
 }
 
 var errBatch = errors.New("a record batch is broken")
@@ -84,7 +87,9 @@ func openBatch(answer, scratch []byte) (b batch, rest, unpacked []byte, ok bool,
 	if attributes&0x8 != 0 {
 		b.logTime = int64(binary.BigEndian.Uint64(raw[35:]))
 	}
-	if attributes&0x20 != 0 { // marks the end of a transaction, holds no record
+	b.producer = int64(binary.BigEndian.Uint64(raw[43:]))
+	b.transactional, b.control = attributes&0x10 != 0, attributes&0x20 != 0
+	if b.control {
 		return b, rest, scratch, true, nil
 	}
 	b.left = int(int32(binary.BigEndian.Uint32(raw[57:])))
@@ -153,10 +158,15 @@ func (c *cursor) bytes() []byte {
 	return c.take(n)
 }
 
+// maxUnpacked bounds a batch whatever it claims to hold; producers make batches of a megabyte.
+const maxUnpacked = 64 << 20
+
+var errLarge = fmt.Errorf("it unpacks to more than %d MB: have its producer make smaller batches", maxUnpacked>>20)
+
 // unpack appends what is packed.
 func unpack(codec compress.Compression, out, packed []byte) ([]byte, error) {
 	if codec == compress.Lz4 {
-		if out, ok := unpackLZ4(out, packed); ok {
+		if out, ok := unpackLZ4(out, packed); ok && len(out) <= maxUnpacked {
 			return out, nil
 		}
 	}
@@ -167,14 +177,17 @@ func unpack(codec compress.Compression, out, packed []byte) ([]byte, error) {
 	r := c.NewReader(bytes.NewReader(packed))
 	defer r.Close()
 	buf := bytes.NewBuffer(out)
-	_, err := io.Copy(buf, r)
+	_, err := io.Copy(buf, io.LimitReader(r, maxUnpacked+1))
+	if err == nil && buf.Len() > maxUnpacked {
+		err = errLarge
+	}
 	return buf.Bytes(), err
 }
 
 // unpackLZ4 unpacks a frame block by block into its place, without the frame's own checksum, which is slower than all
 // else: the batch has one. False says that it is no frame as Kafka's clients write it.
 func unpackLZ4(out, frame []byte) ([]byte, bool) {
-	const magic, version, linked, blockSums, contentSize, dictionary = 0x184D2204, 0x40, 0x20, 0x10, 0x08, 0x01
+	const magic, version, independent, blockSums, contentSize, dictionary = 0x184D2204, 0x40, 0x20, 0x10, 0x08, 0x01
 	if len(frame) < 7 || binary.LittleEndian.Uint32(frame) != magic {
 		return out, false
 	}
@@ -188,7 +201,7 @@ func unpackLZ4(out, frame []byte) ([]byte, bool) {
 		frame = frame[min(8, len(frame)):]
 	}
 	frame = frame[min(1, len(frame)):] // the header's checksum
-	for len(frame) >= 4 {
+	for len(frame) >= 4 && len(out) <= maxUnpacked {
 		size := binary.LittleEndian.Uint32(frame)
 		frame = frame[4:]
 		if size == 0 {
@@ -208,7 +221,7 @@ func unpackLZ4(out, frame []byte) ([]byte, bool) {
 			continue
 		}
 		var before []byte
-		if flags&linked == 0 { // the flag says that blocks are independent
+		if flags&independent == 0 {
 			before = out[max(0, len(out)-64<<10):]
 		}
 		for room := min(4*n, limit); ; room = min(2*room, limit) {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"testing"
 
@@ -143,6 +144,49 @@ func TestBatchesOfEveryKind(t *testing.T) {
 			t.Errorf("taken as %q", got)
 		}
 	})
+}
+
+func TestTransactionsThatWereGivenUpAreNotRead(t *testing.T) {
+	const transactional, control = 0x10, 0x20
+	at := func(offset, producer int64, attributes int16, value string) []byte {
+		raw := pack(t, compress.None, attributes, nil, value)
+		binary.BigEndian.PutUint64(raw, uint64(offset))
+		binary.BigEndian.PutUint64(raw[43:], uint64(producer))
+		binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], castagnoli))
+		return raw
+	}
+	var answer []byte
+	for _, b := range [][]byte{
+		at(1, 5, transactional, "lost"), at(2, 6, transactional, "kept"), at(3, -1, 0, "of no transaction"), at(4, 5, transactional, "lost too"),
+		at(5, 5, control, "abort"), at(6, 5, transactional, "kept: the next transaction of the same producer"), at(7, 6, control, "commit"),
+	} {
+		answer = append(answer, b...)
+	}
+	s := &Stream{answer: answer, aborted: map[int64]bool{}, aborts: []kmsg.FetchResponseTopicPartitionAbortedTransaction{{ProducerID: 5, FirstOffset: 1}}}
+	var got []string
+	for {
+		r, ok, err := s.Next(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		got = append(got, string(r.Value))
+	}
+	want := []string{"kept", "of no transaction", "kept: the next transaction of the same producer"}
+	if diff := cmp.Diff(want, got); diff != "" || s.next != 8 {
+		t.Errorf("reads on at %d: %s", s.next, diff)
+	}
+}
+
+func TestABatchThatUnpacksToTooMuchIsRefused(t *testing.T) {
+	for _, codec := range []compress.Compression{compress.Lz4, compress.Zstd, compress.Gzip} {
+		raw := pack(t, codec, 0, nil, string(make([]byte, maxUnpacked)))
+		if _, err := unpackAll(raw); !errors.Is(err, errLarge) {
+			t.Errorf("%s: %d bytes were taken: %v", codec, len(raw), err)
+		}
+	}
 }
 
 func TestBatchesOfEveryPrefix(t *testing.T) {

@@ -177,7 +177,7 @@ func (b *countersBlock) append(offset int64, value []byte) error {
 	return nil
 }
 
-// maxKnown bounds the memory of layouts, in rows.
+// maxKnown bounds the memory of layouts, in rows, and one more each.
 const maxKnown = 1 << 17
 
 // learn reads a record as a whole: the first one of a node, one with another job, one in another encoding, or one that
@@ -197,13 +197,16 @@ func (b *countersBlock) learn(names, value []byte, known bool) (*countersLayout,
 		if !s.read(value) {
 			return nil, nil, fmt.Errorf("decode %s: %w: a GPU has an index that no node has", event.TopicCounters, event.ErrInvalid)
 		}
-		return newCountersShape(s, value), value, nil
+		return newCountersLayout(s, value), value, nil
 	}
-	layout := newCountersShape(s, value)
+	layout := newCountersLayout(s, value)
 	if names != nil {
-		if b.known += len(layout.rows); b.known > maxKnown {
+		if was := b.layouts[string(names)]; was != nil {
+			b.known -= len(was.rows) + 1
+		}
+		if b.known += len(layout.rows) + 1; b.known > maxKnown {
 			clear(b.layouts)
-			b.known = len(layout.rows)
+			b.known = len(layout.rows) + 1
 		}
 		b.layouts[string(names)] = layout
 	}

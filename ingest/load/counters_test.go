@@ -244,6 +244,11 @@ func agree(t *testing.T, value []byte) {
 			t.Fatal("a record that was refused left rows")
 		}
 	}
+	other := fullCounters()
+	other.Node = "another"
+	if err := b.append(2, event.Raw(other)); err != nil {
+		t.Fatalf("after %x a good record of another node is refused: %v", value, err)
+	}
 	if n := b.rows(); n > 0 {
 		for _, c := range b.input() {
 			if c.Data.Rows() != n {

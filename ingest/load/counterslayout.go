@@ -65,8 +65,8 @@ func countersNames(b []byte) []byte {
 	return b[:at]
 }
 
-// newCountersShape takes the layout of a record that was scanned. Nothing of the record's own memory is kept.
-func newCountersShape(s *countersScan, value []byte) *countersLayout {
+// newCountersLayout takes the layout of a record that was scanned. Nothing of the record's own memory is kept.
+func newCountersLayout(s *countersScan, value []byte) *countersLayout {
 	layout := &countersLayout{size: len(value)}
 	value = bytes.Clone(value)
 	s.read(value)

@@ -176,6 +176,7 @@ func (s *countersScan) read(b []byte) bool {
 }
 
 func (s *countersScan) take(field protowire.Number, how shape, v []byte) bool {
+	s.seen = append(s.seen, field) // also when it is not taken: the next record begins without it
 	again := s.one[field] != nil || s.packed[field] != nil || len(s.lists[field]) > 0
 	switch how {
 	case shapeText:
@@ -184,7 +185,7 @@ func (s *countersScan) take(field protowire.Number, how shape, v []byte) bool {
 			return false
 		}
 	case shapeTexts:
-		if again = len(s.texts[field]) > 0; !utf8.Valid(v) {
+		if !utf8.Valid(v) {
 			return false
 		}
 		s.texts[field] = append(s.texts[field], v)
@@ -204,9 +205,6 @@ func (s *countersScan) take(field protowire.Number, how shape, v []byte) bool {
 			s.lists[field] = append(s.lists[field], x)
 			v = v[n:]
 		}
-	}
-	if !again {
-		s.seen = append(s.seen, field)
 	}
 	return true
 }
