@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -80,6 +81,7 @@ type kubeWatch struct {
 	k       Kubernetes
 	log     *slog.Logger
 	changed chan<- struct{} // takes one without a reader
+	warned  map[string]bool // objects without the port, by namespace/name; used by the goroutine that watches alone
 
 	mu      sync.Mutex
 	objects map[string][]Group // by namespace/name
@@ -90,7 +92,8 @@ type kubeWatch struct {
 
 func newKubeWatch(cfg *Config, k Kubernetes, log *slog.Logger, changed chan<- struct{}) *kubeWatch {
 	return &kubeWatch{
-		cfg: cfg, k: k.withDefaults(), log: log, changed: changed, objects: map[string][]Group{}, tried: make(chan struct{}),
+		cfg: cfg, k: k.withDefaults(), log: log, changed: changed,
+		objects: map[string][]Group{}, warned: map[string]bool{}, tried: make(chan struct{}),
 	}
 }
 
@@ -105,15 +108,36 @@ func (w *kubeWatch) groups() ([]Group, error) {
 	return out, w.err
 }
 
-func (w *kubeWatch) update(change func()) {
+// update changes what is known, and tells so if change says that the targets, or what is wrong, are others than before.
+func (w *kubeWatch) update(change func() bool) {
 	w.mu.Lock()
-	change()
+	news := change()
 	w.mu.Unlock()
 	w.once.Do(func() { close(w.tried) })
+	if !news {
+		return
+	}
 	select {
 	case w.changed <- struct{}{}:
 	default: // news are waiting already
 	}
+}
+
+// put replaces the targets of one object; none: it has none, or is gone.
+func (w *kubeWatch) put(name string, targets []Group) {
+	w.update(func() bool {
+		before := w.objects[name]
+		if len(targets) == 0 {
+			delete(w.objects, name)
+		} else {
+			w.objects[name] = targets
+		}
+		return !slices.EqualFunc(before, targets, equalGroups)
+	})
+}
+
+func equalGroups(a, b Group) bool {
+	return slices.Equal(a.Targets, b.Targets) && maps.Equal(a.Labels, b.Labels)
 }
 
 // errExpired says that the server no longer knows the state that a list or a watch goes on from.
@@ -128,11 +152,12 @@ func (w *kubeWatch) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, errExpired) {
-			wait = retry // nothing is wrong: all is listed again, at once unless that goes on
-		} else {
-			w.update(func() {
-				w.err = fmt.Errorf("ask %s for %s: %w", w.k.API, w.k.Role, err)
+		if !errors.Is(err, errExpired) { // else nothing is wrong: all is listed again, after the same wait
+			err = fmt.Errorf("ask %s for %s: %w", w.k.API, w.k.Role, err)
+			w.update(func() bool {
+				news := w.err == nil || w.err.Error() != err.Error()
+				w.err = err
+				return news
 			})
 		}
 		select {
@@ -143,7 +168,8 @@ func (w *kubeWatch) run(ctx context.Context) {
 	}
 }
 
-// follow lists all objects and then watches them until something is wrong. good is called once they are listed.
+// follow lists all objects and then watches them until something is wrong. good is called whenever a watch has lived, which
+// is when it told something or came to its end: who may list and not watch is not to list all over again every second.
 func (w *kubeWatch) follow(ctx context.Context, good func()) error {
 	client, err := w.client()
 	if err != nil {
@@ -154,11 +180,16 @@ func (w *kubeWatch) follow(ctx context.Context, good func()) error {
 	if err != nil {
 		return err
 	}
-	w.update(func() { w.objects, w.err = objects, nil })
-	good()
+	maps.DeleteFunc(w.warned, func(name string, _ bool) bool { _, listed := objects[name]; return !listed })
+	w.update(func() bool {
+		before := w.objects
+		w.objects = objects
+		maps.DeleteFunc(objects, func(_ string, targets []Group) bool { return len(targets) == 0 })
+		return !maps.EqualFunc(before, objects, func(a, b []Group) bool { return slices.EqualFunc(a, b, equalGroups) })
+	})
 	for {
 		began := time.Now()
-		if version, err = w.watch(ctx, client, version); err != nil {
+		if version, err = w.watch(ctx, client, version, good); err != nil {
 			return err
 		}
 		// A server ends a watch after minutes. One that does so at once is not asked again at once.
@@ -270,8 +301,9 @@ func (w *kubeWatch) list(ctx context.Context, client *http.Client) (objects map[
 	}
 }
 
-// watch follows the changes from a version on, until the server ends the watch, and returns the version it came to.
-func (w *kubeWatch) watch(ctx context.Context, client *http.Client, version string) (string, error) {
+// watch follows the changes from a version on, until the server or a proxy between ends the watch, and returns the version
+// it came to.
+func (w *kubeWatch) watch(ctx context.Context, client *http.Client, version string, good func()) (string, error) {
 	// A connection that died without a word is given up a little after the server should have ended the watch.
 	ctx, cancel := context.WithTimeout(ctx, watchFor+30*time.Second)
 	defer cancel()
@@ -283,6 +315,11 @@ func (w *kubeWatch) watch(ctx context.Context, client *http.Client, version stri
 		return "", err
 	}
 	defer resp.Body.Close()
+	w.update(func() bool { // it may be listed and watched
+		news := w.err != nil
+		w.err = nil
+		return news
+	})
 	events := json.NewDecoder(resp.Body)
 	for {
 		var e struct {
@@ -290,16 +327,19 @@ func (w *kubeWatch) watch(ctx context.Context, client *http.Client, version stri
 			Object kubeObject `json:"object"`
 		}
 		if err := events.Decode(&e); err != nil {
-			if errors.Is(err, io.EOF) {
+			// A proxy that ends idle connections cuts the answer short; nothing is lost, as the next watch goes on from here.
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+				good()
 				return version, nil
 			}
 			return "", fmt.Errorf("read the watch: %w", err)
 		}
 		switch e.Type {
 		case "ADDED", "MODIFIED":
-			w.update(func() { w.objects[e.Object.name()] = w.targets(&e.Object) })
+			w.put(e.Object.name(), w.targets(&e.Object))
 		case "DELETED":
-			w.update(func() { delete(w.objects, e.Object.name()) })
+			delete(w.warned, e.Object.name())
+			w.put(e.Object.name(), nil)
 		case "BOOKMARK":
 		case "ERROR":
 			if e.Object.Code == http.StatusGone {
@@ -313,6 +353,7 @@ func (w *kubeWatch) watch(ctx context.Context, client *http.Client, version stri
 			return "", errors.New("watch: an event without a resourceVersion")
 		}
 		version = e.Object.Metadata.ResourceVersion
+		good()
 	}
 }
 
@@ -360,7 +401,7 @@ func (o *kubeObject) name() string { return o.Metadata.Namespace + "/" + o.Metad
 // the same, as its failing says more than its absence.
 func (w *kubeWatch) targets(o *kubeObject) []Group {
 	if w.k.Role == roleSlices {
-		port, ok := w.port(o.Ports)
+		port, ok := w.port(o, o.Ports)
 		if !ok {
 			return nil
 		}
@@ -383,7 +424,7 @@ func (w *kubeWatch) targets(o *kubeObject) []Group {
 	for _, c := range o.Spec.Containers {
 		ports = append(ports, c.Ports...)
 	}
-	port, ok := w.port(ports)
+	port, ok := w.port(o, ports)
 	if !ok {
 		return nil
 	}
@@ -398,8 +439,9 @@ func groupOf(address string, port int, node string) Group {
 	return g
 }
 
-// port finds the port that is asked, by number or by the name it has among those of the object.
-func (w *kubeWatch) port(ports []kubePort) (int, bool) {
+// port finds the port that is asked, by number or by the name it has among those of the object. An object without it is
+// warned of once.
+func (w *kubeWatch) port(o *kubeObject, ports []kubePort) (int, bool) {
 	if w.k.Port == "" {
 		return w.cfg.Port, true
 	}
@@ -408,9 +450,13 @@ func (w *kubeWatch) port(ports []kubePort) (int, bool) {
 	}
 	for _, p := range ports {
 		if n := max(p.ContainerPort, p.Port); p.Name == w.k.Port && n > 0 {
+			delete(w.warned, o.name())
 			return n, true
 		}
 	}
-	w.log.Warn("a pod or a slice has no port of the name that is asked", "port", w.k.Port)
+	if !w.warned[o.name()] {
+		w.warned[o.name()] = true
+		w.log.Warn("an object has no port of the name that is asked", "role", w.k.Role, "name", o.name(), "port", w.k.Port)
+	}
 	return 0, false
 }

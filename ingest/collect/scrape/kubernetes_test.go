@@ -36,7 +36,10 @@ type apiServer struct {
 	oldest   int  // versions below are forgotten
 	softGone bool // say so as an event of the watch, not as the answer's status
 	cut      bool // end watches now
+	abort    bool // cut the connections of watches now, as a proxy does
 	refuse   int  // HTTP status of every answer
+	noWatch  bool // refuse watches alone
+	listed   []time.Time
 	pages    int  // how many pages were asked for beyond the first of a list
 	expire   bool // the next page of a list is forgotten
 	lists    int
@@ -100,6 +103,8 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status(401, "Unauthorized")
 	case r.URL.Path != a.path || query.Get("labelSelector") != "app=exporter":
 		status(404, "the server could not find the requested resource")
+	case query.Get("watch") != "" && a.noWatch:
+		status(403, "forbidden")
 	case query.Get("watch") != "":
 		a.watch(w, r, query.Get("resourceVersion"))
 	default:
@@ -112,6 +117,7 @@ func (a *apiServer) list(w http.ResponseWriter, from string, status func(int, st
 	names := slices.Sorted(maps.Keys(a.objects))
 	if from == "" {
 		a.lists++
+		a.listed = append(a.listed, time.Now())
 	} else {
 		a.pages++
 		if a.expire {
@@ -161,6 +167,9 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request, from string) {
 			}
 		}
 		w.(http.Flusher).Flush()
+		if a.abort {
+			panic(http.ErrAbortHandler)
+		}
 		if a.cut {
 			return
 		}
@@ -319,6 +328,103 @@ func TestAPageThatIsForgotten(t *testing.T) {
 	want("10.0.0.1:9400=n0 10.0.0.2:9400=n1 10.0.0.3:9400=n2 10.0.0.4:9400=n3 10.0.0.5:9400=n4")
 	if lists := a.count(func() int { return a.lists }); lists != 2 {
 		t.Errorf("%d lists, want 2", lists)
+	}
+}
+
+// TestListWithoutWatch: a service account that may list and not watch does not list all over again at the same short wait.
+func TestListWithoutWatch(t *testing.T) {
+	a, _, _, want, w := kubernetes(t, "/api/v1/namespaces/gpus/pods", nil)
+	a.put("a", pod("n1", "10.0.0.1", "Running", ""))
+	a.do(func() { a.noWatch = true })
+	follow(t, w)
+	want("10.0.0.1:9400=n1 error: ask ...")
+	for a.count(func() int { return a.lists }) < 5 {
+		if _, err := w.groups(); err == nil || !strings.Contains(err.Error(), "list and watch") {
+			t.Fatalf("while no watch is granted the error is %v", err)
+		}
+		runtime.Gosched()
+	}
+	retry := w.cfg.Rediscover
+	if took := a.listed[4].Sub(a.listed[0]); took < (1+2+4+8)*retry {
+		t.Errorf("five lists in %v, with a wait of %v that doubles", took, retry)
+	}
+	a.do(func() { a.noWatch = false })
+	want("10.0.0.1:9400=n1")
+}
+
+// TestAWatchThatIsCut goes on from where it was: nothing is listed again, and nothing is wrong.
+func TestAWatchThatIsCut(t *testing.T) {
+	a, _, _, want, w := kubernetes(t, "/api/v1/namespaces/gpus/pods", nil)
+	a.put("a", pod("n1", "10.0.0.1", "Running", ""))
+	follow(t, w)
+	want("10.0.0.1:9400=n1")
+	for i := range 3 {
+		questions := len(a.asked())
+		a.do(func() { a.abort = true })
+		for len(a.asked()) < questions+2 {
+			if _, err := w.groups(); err != nil {
+				t.Fatal(err)
+			}
+			runtime.Gosched()
+		}
+		a.do(func() { a.abort = false })
+		a.put("a", pod("n1", fmt.Sprint("10.0.1.", i), "Running", ""))
+		want(fmt.Sprintf("10.0.1.%d:9400=n1", i))
+	}
+	if lists := a.count(func() int { return a.lists }); lists != 1 {
+		t.Errorf("%d lists, want 1", lists)
+	}
+}
+
+func (a *apiServer) asked() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.queries)
+}
+
+// TestNoNews: a change that leaves the targets as they are does not make all files and names be read again.
+func TestNoNews(t *testing.T) {
+	a, _, _, want, w := kubernetes(t, "/api/v1/namespaces/gpus/pods", nil)
+	news := make(chan struct{}, 1)
+	w.changed = news
+	a.put("a", pod("n1", "10.0.0.1", "Running", ""))
+	follow(t, w)
+	want("10.0.0.1:9400=n1")
+	<-news
+	a.put("a", pod("n1", "10.0.0.1", "Running", `,"annotations":{"seen":"now"}`))
+	a.put("b", pod("n2", "", "Pending", ""))
+	a.remove("b")
+	// The next watch goes on from the newest version only once all of that was taken.
+	newest := fmt.Sprint("resourceVersion=", a.count(func() int { return a.version }), "&")
+	a.do(func() { a.cut = true })
+	for !slices.ContainsFunc(a.asked(), func(q string) bool { return strings.Contains(q, newest) }) {
+		runtime.Gosched()
+	}
+	select {
+	case <-news:
+		t.Error("told of a change that is none")
+	default:
+	}
+	a.do(func() { a.cut = false })
+	a.put("a", pod("n1", "10.0.0.2", "Running", ""))
+	<-news
+}
+
+func TestAPortThatIsMissingIsWarnedOfOnce(t *testing.T) {
+	var log strings.Builder
+	cfg := testConfig()
+	w := newKubeWatch(&cfg, Kubernetes{Port: "metrics"}, slog.New(slog.NewTextHandler(&log, nil)), make(chan struct{}, 1))
+	for range 3 {
+		for _, name := range []string{"web-1", "web-2"} {
+			var o kubeObject
+			text := fmt.Sprintf(strings.Replace(pod("n1", "10.0.0.1", "Running", ""), `"metrics"`, `"web"`, 1), `"namespace":"gpus","name":"`+name+`"`)
+			if err := json.Unmarshal([]byte(text), &o); err != nil || len(w.targets(&o)) > 0 {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := log.String(); strings.Count(got, "name=gpus/web-1") != 1 || strings.Count(got, "name=gpus/web-2") != 1 || strings.Count(got, "\n") != 2 {
+		t.Errorf("%s", got)
 	}
 }
 
