@@ -139,7 +139,7 @@ func (s *countersScan) read(b []byte) bool {
 	size := len(b)
 	for len(b) > 0 {
 		field, wire, n := protowire.ConsumeTag(b)
-		if n < 0 {
+		if n < 0 || field > protowire.MaxValidNumber {
 			return false
 		}
 		b = b[n:]
