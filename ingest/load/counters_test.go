@@ -387,6 +387,8 @@ func FuzzCounters(f *testing.F) {
 	odd = protowire.AppendTag(odd, fieldGPUIndex, protowire.VarintType)
 	odd = protowire.AppendVarint(odd, 3)
 	f.Add(odd)
+	// A field whose number cannot be.
+	f.Add(protowire.AppendVarint(protowire.AppendVarint(append([]byte{}, value...), uint64(protowire.MaxValidNumber+1)<<3), 0))
 	f.Fuzz(agree)
 }
 
