@@ -69,7 +69,9 @@ func (s *sim) runRecord(j *job, state event.State, component string, own uint64,
 		p.ArrayJobId, p.ArrayTask = id(j.Array), ptr(j.Task)
 	}
 	if j.Start > 0 && !j.Probe {
-		ms := func(fleet time.Duration) *int64 { return ptr(max(1, int64(float64(fleet.Milliseconds())/s.clock.Speed))) }
+		ms := func(fleet time.Duration) *int64 {
+			return ptr(max(1, int64(float64(fleet.Milliseconds())/s.clock.Speed)))
+		}
 		p.Priority, p.Preemptible = ptr(int64(j.Priority)), ptr(j.Priority == 0)
 		p.CheckpointEveryMs, p.RestartMs = ms(checkpointEvery), ms(restartTakes)
 	}
