@@ -51,6 +51,7 @@ type direct struct {
 	reporter scrape.Reporter
 
 	helper *helper
+	smi    scrape.Command
 }
 
 func (c *Collector) newDirect(deps Deps) (*direct, error) {
@@ -162,7 +163,7 @@ func (d *direct) ask(ctx context.Context, env []string) ([]byte, error) {
 	if command := d.c.cfg.Direct.Command; len(command) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, d.c.cfg.Timeout)
 		defer cancel()
-		text, err := askSMI(ctx, command, d.now(), d.c.cfg.MaxBytes)
+		text, err := askSMI(ctx, &d.smi, command, d.now(), d.c.cfg.MaxBytes)
 		if err != nil {
 			reason := "read"
 			if ctx.Err() != nil {

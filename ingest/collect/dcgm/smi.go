@@ -1,17 +1,15 @@
 package dcgm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spillway-io/spillway/ingest/collect/scrape"
 )
 
 // smi is the counters of a machine without DCGM, from two outputs of nvidia-smi: nvlink -gt d, of what each link has
@@ -129,32 +127,16 @@ func (g *gpuAnswer) millis() int64 {
 	return 0
 }
 
-// smiGrace is how long an nvidia-smi that is ended may keep its output open.
-const smiGrace = time.Second
-
 // askSMI runs nvidia-smi twice and gives what it says as an exposition.
-func askSMI(ctx context.Context, command []string, at time.Time, limit int) ([]byte, error) {
+func askSMI(ctx context.Context, run *scrape.Command, command []string, at time.Time, limit int) ([]byte, error) {
 	var parts [2][]gpuAnswer
 	for i, options := range [][]string{{"nvlink", "-gt", "d"}, {"nvlink", "-s"}} {
-		cmd := exec.CommandContext(ctx, command[0], append(command[1:len(command):len(command)], options...)...)
-		cmd.Env = append(os.Environ(), "LC_ALL=C")
-		cmd.WaitDelay = smiGrace
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		stdout, err := cmd.StdoutPipe()
+		text, said, err := run.Run(ctx, append(command[:len(command):len(command)], options...), limit)
+		if errors.Is(err, scrape.ErrTooLong) {
+			err = fmt.Errorf("the output has more than %d bytes; raise max_bytes if that is right", limit)
+		}
 		if err != nil {
-			return nil, err
-		}
-		if err := cmd.Start(); err != nil {
-			return nil, fmt.Errorf("run %s: %w", command[0], err)
-		}
-		text, readErr := io.ReadAll(io.LimitReader(stdout, int64(limit)+1))
-		if len(text) > limit {
-			_ = cmd.Process.Kill()
-			readErr = fmt.Errorf("the output has more than %d bytes; raise max_bytes if that is right", limit)
-		}
-		if err := errors.Join(readErr, cmd.Wait()); err != nil {
-			return nil, fmt.Errorf("run %s %s: %w: %.200s%.200s", command[0], strings.Join(options, " "), err, stderr.Bytes(), text)
+			return nil, fmt.Errorf("run %s %s: %w: %.200s%.200s", command[0], strings.Join(options, " "), err, said, text)
 		}
 		if parts[i], err = parseSMI(text, at.UnixMilli()); err != nil {
 			return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/collecttest"
+	"github.com/spillway-io/spillway/ingest/collect/scrape"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -69,7 +70,7 @@ func TestSMIGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			script, _, _ := smiOf(t, c[0], c[1])
-			text, err := askSMI(t.Context(), []string{script}, moment, 1<<20)
+			text, err := askSMI(t.Context(), &scrape.Command{}, []string{script}, moment, 1<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,15 +123,15 @@ func TestSMIRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			script, _, _ := smiOf(t, c.data, c.states)
-			if text, err := askSMI(t.Context(), []string{script}, moment, 1<<20); err == nil || !strings.Contains(err.Error(), c.want) {
+			if text, err := askSMI(t.Context(), &scrape.Command{}, []string{script}, moment, 1<<20); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("read as %.300q, error %v", text, err)
 			}
 		})
 	}
-	if _, err := askSMI(t.Context(), []string{"yes"}, moment, 1<<20); err == nil {
+	if _, err := askSMI(t.Context(), &scrape.Command{}, []string{"yes"}, moment, 1<<20); err == nil {
 		t.Error("an output without end is taken")
 	}
-	if _, err := askSMI(t.Context(), []string{"/nowhere/nvidia-smi"}, moment, 1<<20); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := askSMI(t.Context(), &scrape.Command{}, []string{"/nowhere/nvidia-smi"}, moment, 1<<20); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("no nvidia-smi: error %v", err)
 	}
 }
@@ -143,7 +144,7 @@ func TestASilentLinkLeavesTheSumOut(t *testing.T) {
 		"GPU 0: G (UUID: GPU-a)\n Link 0: 25 GB/s\n Link 1: <inactive>\n": true,
 	} {
 		script, _, _ := smiOf(t, data, states)
-		text, err := askSMI(t.Context(), []string{script}, moment, 1<<20)
+		text, err := askSMI(t.Context(), &scrape.Command{}, []string{script}, moment, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -42,6 +41,7 @@ type Collector struct {
 	log     *slog.Logger
 	metrics *collect.Metrics
 	now     func() time.Time
+	command scrape.Command
 
 	told     map[string]told   // by node
 	failing  map[string]string // what is wrong, by what was read
@@ -214,40 +214,20 @@ func (c *Collector) run(ctx context.Context, command []string) ([]byte, time.Tim
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	at := c.now()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	cmd.WaitDelay = time.Second // a driver that hangs keeps its process, and with it the pipe
-	var stdout, stderr limited
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		if stdout.full || stderr.full {
-			return nil, at, errTooLong // the process itself ended of a broken pipe
-		}
-		if ctx.Err() != nil {
-			err = fmt.Errorf("no end after %v: %w", c.cfg.Timeout, ctx.Err())
-		}
-		said := strings.Join(strings.Fields(stderr.text.String()+" "+stdout.text.String()), " ")
-		return nil, at, fmt.Errorf("%w: %.200s", err, said)
+	stdout, stderr, err := c.command.Run(ctx, command, maxOutput)
+	switch {
+	case err == nil:
+		return stdout, at, nil
+	case errors.Is(err, scrape.ErrTooLong):
+		return nil, at, errTooLong
+	case ctx.Err() != nil:
+		err = fmt.Errorf("no end after %v: %w", c.cfg.Timeout, err)
 	}
-	return stdout.text.Bytes(), at, nil
+	said := strings.Join(strings.Fields(string(stderr)+" "+string(stdout)), " ")
+	return nil, at, fmt.Errorf("%w: %.200s", err, said)
 }
 
 var errTooLong = errors.New("the output is longer than that of any nvidia-smi")
-
-// limited refuses an output without end. It is no io.ReaderFrom, which would go past the limit.
-type limited struct {
-	text bytes.Buffer
-	full bool
-}
-
-// Write implements io.Writer.
-func (l *limited) Write(p []byte) (int, error) {
-	if l.text.Len()+len(p) > maxOutput {
-		l.full = true
-		return 0, errTooLong
-	}
-	return l.text.Write(p)
-}
 
 // file reads a recorded output.
 func (c *Collector) file(path string) ([]byte, time.Time, error) {
