@@ -73,6 +73,9 @@ func (c *Collector) newReader() *reader {
 	return &reader{c: c, text: scrape.NewText(), rows: newRows(c.fields, c.labels)}
 }
 
+// sums says whether the bytes of a GPU are the sum of those of its links, as they are of nvidia-smi.
+func (c *Collector) sums() bool { return c.cfg.Direct.Enabled && len(c.cfg.Direct.Command) > 0 }
+
 // Name implements collect.Collector.
 func (c *Collector) Name() string { return Name }
 

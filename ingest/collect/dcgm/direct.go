@@ -50,8 +50,9 @@ type direct struct {
 	reader   *reader
 	reporter scrape.Reporter
 
-	helper *helper
-	smi    scrape.Command
+	helper   *helper
+	smi      scrape.Command
+	unmapped error // what was wrong with the mapping of jobs the last time
 }
 
 func (c *Collector) newDirect(deps Deps) (*direct, error) {
@@ -88,7 +89,7 @@ func (d *direct) run(ctx context.Context, out collect.Emitter) error {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		env = []string{"LD_LIBRARY_PATH=" + dir + string(os.PathListSeparator) + os.Getenv("LD_LIBRARY_PATH")}
+		env = []string{"LD_LIBRARY_PATH=" + libraryPath(dir, os.Getenv("LD_LIBRARY_PATH"))}
 	}
 	defer func() {
 		if d.helper != nil {
@@ -127,7 +128,8 @@ func (d *direct) run(ctx context.Context, out collect.Emitter) error {
 	return nil
 }
 
-// once asks once and emits what is told. Every error is a *scrape.Failure.
+// once asks once and emits what is told. Every error is a *scrape.Failure. That the jobs of a GPU cannot be read takes
+// nothing else along.
 func (d *direct) once(ctx context.Context, env []string, out collect.Emitter) error {
 	at := d.now()
 	text, err := d.ask(ctx, env)
@@ -137,8 +139,12 @@ func (d *direct) once(ctx context.Context, env []string, out collect.Emitter) er
 	if dir := d.c.cfg.Direct.HPCJobMapping; dir != "" {
 		jobs, err := readMapping(dir)
 		if err != nil {
-			return &scrape.Failure{Reason: "mapping", Err: err}
+			d.c.metrics.Failed("mapping")
+			if d.unmapped == nil || d.unmapped.Error() != err.Error() {
+				d.log.Error("which jobs use a GPU is not read, the rest is", "error", err)
+			}
 		}
+		d.unmapped = err
 		text = append(text, jobs...)
 	}
 	records, stored, err := d.reader.Read(&d.target, text, at)
@@ -204,6 +210,14 @@ func (d *direct) ask(ctx context.Context, env []string) ([]byte, error) {
 	}
 	d.helper.end()
 	return nil, &scrape.Failure{Reason: reason, Err: err}
+}
+
+// libraryPath puts a folder before those where the loader looks. An empty part would be the working directory.
+func libraryPath(dir, others string) string {
+	if others == "" {
+		return dir
+	}
+	return dir + string(os.PathListSeparator) + others
 }
 
 // libraryDir makes a folder in which the library has the name that it is looked up by.

@@ -41,6 +41,13 @@ type gpu struct {
 	fabric  fabric
 	cells   [gpuColumns]past
 	links   map[uint32]*link
+	summed  []summand // what its bytes are the sum of, where they are one
+}
+
+// summand is a counter of one link.
+type summand struct {
+	link   uint32
+	column linkColumn
 }
 
 // link is one NVLink of a GPU.

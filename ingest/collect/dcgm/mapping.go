@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,7 +19,8 @@ var mappingFile = regexp.MustCompile(`^(\d+)(?:\.(\d+))?$`)
 const maxMapping = 64 << 10
 
 // readMapping reads a folder of the form that dcgm-exporter's --hpc-job-mapping-dir has: a file for each GPU, a job id a
-// line. It gives them as an exposition, as an exporter would; a folder that is not there says nothing.
+// line. It gives them as an exposition, as an exporter would; a folder that is not there says nothing. The error names the
+// files that could not be read; what the others tell is given all the same.
 func readMapping(dir string) ([]byte, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -28,19 +30,19 @@ func readMapping(dir string) ([]byte, error) {
 		return nil, fmt.Errorf("read hpc_job_mapping: %w", err)
 	}
 	var out bytes.Buffer
+	var errs []error
 	for _, e := range entries {
 		m := mappingFile.FindStringSubmatch(e.Name())
 		if m == nil || e.IsDir() {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		text, err := readMappingFile(filepath.Join(dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // the job has ended
-		case err != nil:
-			return nil, fmt.Errorf("read hpc_job_mapping: %w", err)
-		case len(text) > maxMapping:
-			return nil, fmt.Errorf("read hpc_job_mapping: %s has more than %d bytes, which no list of jobs has", e.Name(), maxMapping)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read hpc_job_mapping: %w", err))
+			continue
 		}
 		instance := ""
 		if m[2] != "" {
@@ -52,5 +54,18 @@ func readMapping(dir string) ([]byte, error) {
 			}
 		}
 	}
-	return out.Bytes(), nil
+	return out.Bytes(), errors.Join(errs...)
+}
+
+func readMappingFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxMapping+1))
+	if err == nil && len(text) > maxMapping {
+		err = fmt.Errorf("%s has more than %d bytes, which no list of jobs has", path, maxMapping)
+	}
+	return text, err
 }

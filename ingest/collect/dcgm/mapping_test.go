@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // TestMappingGolden gives the recorded folder to four GPUs that were asked without an exporter.
@@ -47,10 +49,43 @@ spillway_gpu{gpu="1",GPU_I_ID="12",hpc_job="9"} 1
 	if got, err := readMapping(dir); err != nil || string(got) != want {
 		t.Errorf("%s, %v", got, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "5"), []byte(strings.Repeat("7\n", maxMapping)), 0o600); err != nil {
+	// Files that cannot be read take nothing from the others.
+	endless := filepath.Join(dir, "5")
+	put(t, endless, "")
+	if err := os.Truncate(endless, 1<<40); err != nil { // more than could be held
 		t.Fatal(err)
 	}
-	if _, err := readMapping(dir); err == nil || !strings.Contains(err.Error(), "no list of jobs") {
-		t.Errorf("a file without end: %v", err)
+	if err := os.Symlink(dir, filepath.Join(dir, "4")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readMapping(dir)
+	if string(got) != want {
+		t.Errorf("%s", got)
+	}
+	if err == nil || !strings.Contains(err.Error(), "5 has more than 65536 bytes, which no list of jobs has") || !strings.Contains(err.Error(), "4: is a directory") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestAMappingThatCannotBeRead is counted, and the counters of the node are told all the same.
+func TestAMappingThatCannotBeRead(t *testing.T) {
+	script, jobs := filepath.Join(t.TempDir(), "script"), t.TempDir()
+	put(t, script, "100")
+	put(t, filepath.Join(jobs, "1"), "41257\n")
+	if err := os.Symlink(jobs, filepath.Join(jobs, "0")); err != nil {
+		t.Fatal(err)
+	}
+	c, registry := directTo(t, script, func(cfg *Config) { cfg.Direct.HPCJobMapping = jobs })
+	running(t, c).Wait(t, "counters", func(r []event.Record) bool { return seen(r, 100) })
+	if n := failures(t, registry, "mapping"); n < 1 {
+		t.Errorf("%v errors are counted as mapping", n)
+	}
+}
+
+func TestLibraryPath(t *testing.T) {
+	for others, want := range map[string]string{"": "/d", "/a:/b": "/d:/a:/b"} {
+		if got := libraryPath("/d", others); got != want {
+			t.Errorf("before %q: %q, want %q", others, got, want)
+		}
 	}
 }

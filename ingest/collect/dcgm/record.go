@@ -232,11 +232,23 @@ func (b *builder) gpu(at int, whole bool) {
 			c.from = nil
 		}
 	}
+	var summed []summand
 	for number := range b.reader.rows.links {
 		l := &b.reader.rows.links[number]
-		if l.gpu == at {
-			reset = b.link(g, l, most, slack) || reset
+		if l.gpu != at {
+			continue
 		}
+		for _, col := range []linkColumn{linkTxBytes, linkRxBytes} {
+			if l.cells[col].from != nil {
+				summed = append(summed, summand{l.number, col})
+			}
+		}
+		reset = b.link(g, l, most, slack) || reset
+	}
+	// A sum of other links than before is another counter: a link that comes back brings all that it ever carried.
+	if b.reader.c.sums() && row.cells[gpuTxBytes].from != nil {
+		reset = g.summed != nil && !slices.Equal(g.summed, summed) || reset
+		g.summed = summed
 	}
 	if reset {
 		g.since = b.at

@@ -161,6 +161,51 @@ func TestASilentLinkLeavesTheSumOut(t *testing.T) {
 	}
 }
 
+// TestALinkThatComesBackResetsTheSum: what a link has carried in its life is nothing that its GPU carried just now.
+func TestALinkThatComesBackResetsTheSum(t *testing.T) {
+	cfg := testConfig()
+	cfg.Direct.Enabled, cfg.Direct.Node, cfg.Direct.Command = true, "n1", []string{"nvidia-smi"}
+	r, tgt := newTestReader(t, cfg), *target
+	tgt.Node = "n1"
+	const gpu = "GPU 0: G (UUID: GPU-a)\n"
+	one := func(kib int) string {
+		return fmt.Sprintf("%s Link 0: Data Tx: %d KiB\n Link 0: Data Rx: %d KiB\n", gpu, kib, kib)
+	}
+	both := func(kib int) string {
+		return one(kib) + fmt.Sprintf(" Link 1: Data Tx: %d KiB\n Link 1: Data Rx: %d KiB\n", kib, kib)
+	}
+	const up, down = gpu + " Link 0: 25 GB/s\n Link 1: 25 GB/s\n", gpu + " Link 0: 25 GB/s\n Link 1: <inactive>\n"
+	for i, step := range []struct {
+		what, data, states string
+		total              float64 // in KiB
+		reset              bool
+	}{
+		{"the first answer", both(10), up, 20, false},
+		{"goes on", both(20), up, 40, false},
+		{"a link goes down, and the other carries more than it ever did", one(90), down, 90, true},
+		{"stays down", one(100), down, 100, false},
+		{"comes back", both(110), up, 220, true},
+		{"goes on again", both(120), up, 240, false},
+		{"a link does not tell, so that there is no total", one(130), up, 0, false},
+		{"tells again", both(140), up, 280, false},
+	} {
+		script, _, _ := smiOf(t, step.data, step.states)
+		at := moment.Add(time.Duration(i) * cfg.Interval)
+		text, err := askSMI(t.Context(), &scrape.Command{}, []string{script}, at, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, _, err := r.Read(&tgt, text, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := records[0].(*event.Counters)
+		if got := len(c.GpuReset) > 0; got != step.reset || len(c.NvlinkTxBytes) > 0 != (step.total > 0) || step.total > 0 && c.NvlinkTxBytes[0] != 1024*step.total {
+			t.Errorf("%s: reset %v, total %v", step.what, got, c.NvlinkTxBytes)
+		}
+	}
+}
+
 // TestEveryPrefixOfSMI: a cut output never gives other numbers than the whole, beside another that is whole.
 func TestEveryPrefixOfSMI(t *testing.T) {
 	data := sample(t, "nvidia_smi_nvlink_gt_d.txt")
