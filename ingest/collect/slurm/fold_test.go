@@ -287,3 +287,28 @@ func TestRules(t *testing.T) {
 		t.Error("a pattern without its last letter matched")
 	}
 }
+
+// TestANodesModel: GPUs of several models have none in common.
+func TestANodesModel(t *testing.T) {
+	for gres, want := range map[string]struct {
+		model string
+		gpus  uint32
+	}{
+		"":                             {"", 0},
+		"gpu:a100:4":                   {"a100", 4},
+		"gpu:4":                        {"", 4},
+		"gpu:a100:4,gpu:t4:2":          {"", 6},
+		"gpu:a:1,gpu:b:1,gpu:b:1":      {"", 3},
+		"gpu:a100:4,gpu:2":             {"", 6},
+		"gpu:2,gpu:a100:4":             {"", 6},
+		"gpu:a100:2,gpu:a100:2":        {"a100", 4},
+		"mps:100,gpu:a100:4,nic:mlx:2": {"a100", 4},
+	} {
+		cfg := testConfig()
+		f := folder{cfg: &cfg, note: func(string, int) {}}
+		n := f.node(&slurmjson.Node{Name: "n1", Gres: gres})
+		if n.GpuModel != want.model || n.GetGpusPresent() != want.gpus {
+			t.Errorf("%s: %d GPUs of %q, want %d of %q", gres, n.GetGpusPresent(), n.GpuModel, want.gpus, want.model)
+		}
+	}
+}

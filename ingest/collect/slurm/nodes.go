@@ -158,11 +158,18 @@ func (f *folder) node(n *slurmjson.Node) *event.Node {
 		f.note("gres_unreadable", 1)
 	} else {
 		var gpus uint64
+		first := true
 		for _, g := range gres {
-			if g.Name == "gpu" {
-				gpus += g.Count
-				rec.GpuModel = g.Type // "" where gres.conf names no type
+			if g.Name != "gpu" {
+				continue
 			}
+			gpus += g.Count
+			if first {
+				rec.GpuModel = g.Type // "" where gres.conf names no type
+			} else if g.Type != rec.GpuModel {
+				rec.GpuModel = "" // they are not of one model
+			}
+			first = false
 		}
 		rec.GpusPresent = f.count(gpus)
 		rec.GpusAllocatable = rec.GpusPresent
