@@ -85,7 +85,7 @@ func ParseReport(r io.Reader) (*Result, error) {
 	if len(rep.Args) == 0 || perProcess < 1 || perProcess > 1024 || len(rep.Config.Devices) == 0 {
 		return nil, errors.New("the text is no report of nccl-tests: it has no args, or no config with devices")
 	}
-	out := &Result{Collective: filepath.Base(rep.Args[0]), Average: math.NaN(), Truncated: rep.Average == nil}
+	out := &Result{Collective: program(filepath.Base(rep.Args[0])), Average: math.NaN(), Truncated: rep.Average == nil}
 	for _, d := range rep.Config.Devices {
 		for i := range perProcess {
 			rank := Rank{Rank: d.Rank + i, Group: d.Group, PID: d.PID, Host: d.Host, Device: d.Device + i, Bus: d.Bus, Model: d.Model}

@@ -102,11 +102,12 @@ func TestLayouts(t *testing.T) {
 		columns, row string
 		want         Row
 	}{
-		"new":                        {"size count type redop root time algbw busbw #wrong time algbw busbw #wrong", "1024 256 float sum -1 10 1 2 0 20 3 4 0", both("sum", -1)},
-		"no operation":               {"size count type redop root time algbw busbw #wrong time algbw busbw #wrong", "1024 256 float none -1 10 1 2 0 20 3 4 0", both("", -1)},
-		"operation and root blank":   {"size count type redop root time algbw busbw #wrong time algbw busbw #wrong", "1024 256 float 10 1 2 0 20 3 4 0", both("", -1)},
-		"a root":                     {"size count type redop root time algbw busbw #wrong time algbw busbw #wrong", "1024 256 float none 3 10 1 2 0 20 3 4 0", both("", 3)},
-		"old without those columns":  {"size count type time algbw busbw error time algbw busbw error", "1024 256 float 10 1 2 0e+00 20 3 4 0e+00", both("", -1)},
+		"new":                      {"size count type redop root time algbw busbw #wrong time algbw busbw #wrong", "1024 256 float sum -1 10 1 2 0 20 3 4 0", both("sum", -1)},
+		"no operation":             {"size count type redop root time algbw busbw #wrong time algbw busbw #wrong", "1024 256 float none -1 10 1 2 0 20 3 4 0", both("", -1)},
+		"operation and root blank": {"size count type redop root time algbw busbw #wrong time algbw busbw #wrong", "1024 256 float 10 1 2 0 20 3 4 0", both("", -1)},
+		"a root":                   {"size count type redop root time algbw busbw #wrong time algbw busbw #wrong", "1024 256 float none 3 10 1 2 0 20 3 4 0", both("", 3)},
+		"old without those columns": {"size count type time algbw busbw error time algbw busbw error", "1024 256 float 10 1 2 1e-07 20 3 4 0e+00",
+			Row{Size: 1024, Count: 256, Type: "float", Root: -1, OutOfPlace: &Measure{10e-6, 1e9, 2e9, nan}, InPlace: &Measure{20e-6, 3e9, 4e9, nan}}},
 		"cpu time":                   {"size count type redop root cputime algbw busbw #wrong cputime algbw busbw #wrong", "1024 256 float sum -1 10 1 2 0 20 3 4 0", both("sum", -1)},
 		"a time of day at the end":   {"size count type redop root time algbw busbw #wrong time algbw busbw #wrong", "1024 256 float sum -1 10 1 2 0 20 3 4 0 2026-11-03 12:00:00", both("sum", -1)},
 		"spread columns in the rows": {"size count type redop root time algbw busbw #wrong i_min i_max time algbw busbw #wrong i_min i_max", "1024 256 float sum -1 10 1 2 0 9 11 20 3 4 0 19 21", both("sum", -1)},

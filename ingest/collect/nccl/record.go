@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,8 +23,7 @@ const maxFile = 256 << 20
 const unknownOperation = "unknown"
 
 // ReadFile gives the records of all runs in one file, an output of nccl-tests or its report (option -J), as of when it was
-// last written. Lines of NCCL_DEBUG=INFO that stand
-// between tell how NCCL joined the nodes.
+// last written. Lines of NCCL_DEBUG=INFO that stand between tell how NCCL joined the nodes.
 func ReadFile(path, cluster string, shortNames bool) ([]*event.Benchmark, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -76,8 +76,9 @@ func parse(text []byte) ([]Result, error) {
 	return []Result{*r}, nil
 }
 
-// runID names a run by its processes and its place in the file, which stay as they are while the output grows and when it
-// is moved. An output that does not tell its processes is named by its file.
+// runID names a run by its processes, its place in the file and what it measured first, which stay as they are while the
+// output grows and when it is moved. Processes alone are not enough: in containers the host, the PID and the bus of one run
+// are often those of the next. An output that does not tell its processes is named by its file.
 func runID(r *Result, place int, path string) string {
 	h := sha256.New()
 	fmt.Fprintln(h, place, r.Collective)
@@ -87,7 +88,24 @@ func runID(r *Result, place int, path string) string {
 	if len(r.Ranks) == 0 {
 		fmt.Fprintln(h, path)
 	}
+	if len(r.Rows) > 0 {
+		row := &r.Rows[0]
+		m := row.OutOfPlace
+		if m == nil {
+			m = row.InPlace
+		}
+		fmt.Fprintln(h, row.Size, printed(m.Seconds*1e6))
+	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// printed is a number as the table has it, in seven places; a report has more of it.
+func printed(v float64) string {
+	decimals := 2
+	for most := 1e4; v >= most && decimals > 0; most *= 10 {
+		decimals--
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
 // record is a run in the words of the contract, without its names and times.

@@ -2,13 +2,16 @@ package nccl
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 
 	"github.com/spillway-io/spillway/ingest/collect"
@@ -155,8 +158,57 @@ func TestARunKeepsItsName(t *testing.T) {
 	if got := id("a", strings.Replace(text, "Pid  30000", "Pid  30001", 1))[0]; got == whole {
 		t.Error("another process is the same run")
 	}
+	row := regexp.MustCompile(`(?m)^( +\d+ +\d+ +float +sum +-1 +)(\d)`)
+	first := row.FindStringIndex(text)
+	if first == nil {
+		t.Fatal("the sample has no row")
+	}
+	other := text[:first[1]-1] + "9" + text[first[1]:]
+	if got := id("a", other)[0]; got == whole {
+		t.Error("a run of processes of the same names, as containers give them, is the same run")
+	}
 	if got := id("a", text+text); len(got) != 2 || got[0] != whole || got[1] == whole {
 		t.Errorf("two runs in one file are %q", got)
+	}
+}
+
+// TestProgramNames: what is appended to the name of a program is not of the operation.
+func TestProgramNames(t *testing.T) {
+	path, text := filepath.Join(t.TempDir(), "run"), sample(t, twoDomains)
+	report := reportOf(parseOne(t, text))
+	for name, want := range map[string]string{
+		"all_reduce_perf": "all_reduce", "all_reduce_perf_mpi": "all_reduce", "alltoall_perf-2.17": "alltoall", "my_test": "my_test",
+	} {
+		for _, text := range []string{text, report} {
+			put(t, path, strings.ReplaceAll(text, "all_reduce_perf", name), written)
+			records, err := ReadFile(path, "c1", false)
+			if err != nil || records[0].Operation != want {
+				t.Errorf("%s: %v, error %v", name, records, err)
+			}
+		}
+	}
+}
+
+// TestADeviationIsNoCount: the column of old versions that tells how far off values are is not how many are wrong.
+func TestADeviationIsNoCount(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	table := func(column, value string) string {
+		return header + "#  Rank  0 Group  0 Pid  1 on n1 device  0 [0x1b] NVIDIA V100\n" +
+			"# size count type redop time algbw busbw " + column + " time algbw busbw " + column + "\n" +
+			"  1024 256 float sum 10.00 1.00 2.00 " + value + " 20.00 3.00 4.00 N/A\n"
+	}
+	for column, want := range map[string]struct {
+		value string
+		wrong float64
+	}{"error": {"1e-07", math.NaN()}, "#wrong": {"3", 3}} {
+		put(t, path, table(column, want.value), written)
+		records, err := ReadFile(path, "c1", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]float64{want.wrong, math.NaN()}, records[0].WrongValues, cmpopts.EquateNaNs()); diff != "" {
+			t.Errorf("%s: %s", column, diff)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // Result is the output of one run of a test of nccl-tests.
 type Result struct {
 	Version    string // of nccl-tests; empty = before 2.17, which does not say
-	Collective string // as all_reduce_perf; empty = not told
+	Collective string // as all_reduce_perf, without what follows in the program's name; empty = not told
 	Ranks      []Rank
 	Rows       []Row
 	// OutOfBounds is how many values were wrong in all; nil = the output ends before it says so.
@@ -60,7 +60,7 @@ type Measure struct {
 	AlgBytesPerSecond float64
 	// BusBytesPerSecond is what the slowest wire carried, if the algorithm is a ring; in-network reduction may exceed it.
 	BusBytesPerSecond float64
-	// Wrong is how many values were wrong, or of old versions the greatest error; NaN = not checked.
+	// Wrong is how many values were wrong; NaN = not checked, or an old version that tells the greatest deviation instead.
 	Wrong float64
 }
 
@@ -89,6 +89,15 @@ func (r *Result) Largest() float64 {
 		}
 	}
 	return best
+}
+
+// program is the name that a test has in nccl-tests: whoever builds it may append to it, as in all_reduce_perf_mpi.
+func program(name string) string {
+	const end = "_perf"
+	if at := strings.Index(name, end); at > 0 {
+		return name[:at+len(end)]
+	}
+	return name
 }
 
 // BusFactor is the bus bandwidth over the algorithm's, for a number of ranks (PERFORMANCE.md of nccl-tests); ok is false
@@ -150,7 +159,7 @@ func ParseTests(r io.Reader) ([]Result, error) {
 			if len(results) == 0 || len(current().Rows) > 0 {
 				begin()
 			}
-			current().Collective = strings.TrimSpace(strings.TrimPrefix(line, "# Collective test starting:"))
+			current().Collective = program(strings.TrimSpace(strings.TrimPrefix(line, "# Collective test starting:")))
 		case strings.HasPrefix(line, "# nThread "):
 			if len(results) == 0 || len(current().Ranks) > 0 || len(current().Rows) > 0 {
 				begin()
@@ -246,9 +255,13 @@ func parseRow(fields, columns []string) (Row, bool) {
 				bad = number(text, 1e9, &m.AlgBytesPerSecond)
 			case "busbw":
 				bad = number(text, 1e9, &m.BusBytesPerSecond)
-			default:
+			case "#wrong":
 				if text != "N/A" {
 					bad = number(text, 1, &m.Wrong)
+				}
+			case "error": // how far off the values are at most, which says nothing of how many are wrong
+				if text != "N/A" {
+					bad = number(text, 1, new(float64))
 				}
 			}
 		}
