@@ -170,8 +170,8 @@ func (f *folder) classify(p *event.Placement) {
 }
 
 // intent is what the submitter asked of the topology; nil where the document does not tell segments, so that "nothing"
-// would be a guess. Segments, switches and exclusive blocks are promises
-// of their own, so no mode and level are set beside them.
+// would be a guess. Segments, switches and exclusive blocks are promises of their own, so no mode and level are set beside
+// them.
 func intent(j *slurmjson.Job) *event.Intent {
 	in := &event.Intent{ExclusiveDomain: j.Exclusive == "TOPO"}
 	asked := in.ExclusiveDomain
