@@ -3,16 +3,16 @@ package live
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 func ptr[T any](v T) *T { return &v }
 
@@ -227,10 +227,31 @@ func TestAChangeOfMembershipThatWaitsMakesTheTopologyOld(t *testing.T) {
 		t.Errorf("got %s, want 40s", lag)
 	}
 	log := slog.New(slog.DiscardHandler)
-	old, next := &session{feed: &Feed{log: log}, clusters: map[string]*cluster{}}, &session{clusters: map[string]*cluster{}, moved: map[int]int64{}}
-	old.unfolded = []change{{"c1", 0, 10, seen}, {"c1", 0, 20, seen.Add(time.Second)}, {"c1", 1, 5, seen.Add(2 * time.Second)}}
+	old := &session{feed: &Feed{log: log}, clusters: map[string]*cluster{}}
+	next := &session{clusters: map[string]*cluster{}, moved: map[int]int64{}, unfolded: map[cell][]change{}}
+	old.unfolded = map[cell][]change{{"c1", 0}: {{10, seen}, {20, seen.Add(time.Second)}}, {"c1", 1}: {{5, seen.Add(2 * time.Second)}}}
 	next.inherit(old, map[offsetKey]int64{{"membership_events", 0}: 11, {"membership_events", 1}: 6})
-	if len(next.unfolded) != 1 || next.unfolded[0].offset != 20 {
+	if waits := next.unfolded[cell{"c1", 0}]; len(next.unfolded) != 1 || len(waits) != 1 || waits[0].offset != 20 {
 		t.Errorf("got %+v, want the one change that the passes have not folded", next.unfolded)
+	}
+}
+
+func TestChangesThatPileUpAreFewAndTheirLagIsNeverShort(t *testing.T) {
+	seen := time.Unix(1_700_000_000, 0)
+	var all []change
+	const n = 10_000
+	for i := range n {
+		if all = lacks(all, change{int64(i), seen.Add(time.Duration(i) * time.Second)}); len(all) > mostChanges {
+			t.Fatalf("%d are kept apart, want %d at most", len(all), mostChanges)
+		}
+	}
+	for done := range int64(n) { // as a pass folds on
+		i := slices.IndexFunc(all, func(c change) bool { return done <= c.offset })
+		if i < 0 || all[i].at.After(seen.Add(time.Duration(done)*time.Second)) {
+			t.Fatalf("change %d waits, and the lag is counted from a later one", done)
+		}
+	}
+	if last := all[len(all)-1]; last.offset != n-1 {
+		t.Errorf("the newest kept ends at %d, want %d", last.offset, n-1)
 	}
 }

@@ -311,25 +311,46 @@ type session struct {
 	changed   bool
 	followers map[partition]*follower
 	moved     map[int]int64 // membership partition: offset of the newest record that the topology lacks
-	unfolded  []change      // all such records, oldest first
+	unfolded  map[cell][]change
 
 	wake  chan struct{}
 	views atomic.Pointer[map[string]*View]
 }
 
-// change is a record of membership that the topology lacks.
-type change struct {
+// cell is what one partition of membership says of one cluster.
+type cell struct {
 	cluster   string
 	partition int
-	offset    int64
-	at        time.Time // when it was seen
+}
+
+// change is membership that the topology lacks: one record, or several that follow each other in their cell.
+type change struct {
+	offset int64     // of the last
+	at     time.Time // when the first was seen
+}
+
+// mostChanges of a cell are kept apart.
+const mostChanges = 64
+
+// lacks adds a change to those of its cell, oldest first. While no pass runs they pile up: two neighbours then become one,
+// which waits from the first until the last is folded, so that a lag may show too long and never too short.
+func lacks(all []change, c change) []change {
+	if all = append(all, c); len(all) <= mostChanges {
+		return all
+	}
+	n := 0
+	for i := 0; i < len(all); i += 2 {
+		all[n] = change{offset: all[min(i+1, len(all)-1)].offset, at: all[i].at}
+		n++
+	}
+	return all[:n]
 }
 
 // open reads a picture and returns when it has caught up with the topics.
 func (f *Feed) open(ctx context.Context, old *session) (*session, error) {
 	start := f.now()
 	s := &session{
-		feed: f, clusters: map[string]*cluster{}, followers: map[partition]*follower{}, moved: map[int]int64{},
+		feed: f, clusters: map[string]*cluster{}, followers: map[partition]*follower{}, moved: map[int]int64{}, unfolded: map[cell][]change{},
 		wake: make(chan struct{}, 1), changed: true,
 	}
 	s.views.Store(&map[string]*View{})
@@ -337,14 +358,9 @@ func (f *Feed) open(ctx context.Context, old *session) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if old != nil && s.inherit(old, from) {
-		f.lose(lostTopology)
-	}
-	ctx, s.cancel = context.WithCancel(ctx)
 	for _, t := range topics {
 		ids, err := f.deps.Log.Partitions(ctx, t.topic)
 		if err != nil {
-			s.stop()
 			return nil, err
 		}
 		for _, id := range ids {
@@ -354,6 +370,11 @@ func (f *Feed) open(ctx context.Context, old *session) (*session, error) {
 			s.followers[p] = fw
 		}
 	}
+	// The old session gives up what it was told: nothing that follows may fail, or the next would inherit nothing.
+	if old != nil && s.inherit(old, from) {
+		f.lose(lostTopology)
+	}
+	ctx, s.cancel = context.WithCancel(ctx)
 	for p, fw := range s.followers {
 		s.done.Go(func() { s.follow(ctx, p, fw) })
 	}
@@ -453,7 +474,8 @@ func (s *session) record(p partition, offset int64, value []byte) {
 	case *event.Membership:
 		if s.cluster(r.GetCluster()).membership(r) {
 			s.moved[p.id] = offset
-			s.unfolded = append(s.unfolded, change{r.GetCluster(), p.id, offset, now})
+			at := cell{r.GetCluster(), p.id}
+			s.unfolded[at] = lacks(s.unfolded[at], change{offset, now})
 			s.note()
 			s.feed.lose(lostTopology)
 		}
@@ -499,9 +521,11 @@ func (s *session) inherit(old *session, done map[offsetKey]int64) (behind bool) 
 			s.moved[id], behind = offset, true
 		}
 	}
-	for _, c := range old.unfolded {
-		if done[offsetKey{"membership_events", c.partition}] <= c.offset {
-			s.unfolded = append(s.unfolded, c)
+	for at, changes := range old.unfolded {
+		for _, c := range changes {
+			if done[offsetKey{"membership_events", at.partition}] <= c.offset {
+				s.unfolded[at] = lacks(s.unfolded[at], c)
+			}
 		}
 	}
 	for name, c := range old.clusters {
@@ -545,15 +569,18 @@ func (s *session) publish() {
 	s.changed = false
 	start := time.Now()
 	now := s.feed.now()
+	behind := map[string]time.Time{}
+	for at, changes := range s.unfolded {
+		if oldest, ok := behind[at.cluster]; !ok || changes[0].at.Before(oldest) {
+			behind[at.cluster] = changes[0].at
+		}
+	}
 	views := make(map[string]*View, len(s.clusters))
 	for name, c := range s.clusters {
 		if c.state == nil {
 			continue
 		}
-		v := &View{Cluster: name, session: s, due: c.due(now)}
-		if i := slices.IndexFunc(s.unfolded, func(c change) bool { return c.cluster == name }); i >= 0 {
-			v.behind = s.unfolded[i].at
-		}
+		v := &View{Cluster: name, session: s, due: c.due(now), behind: behind[name]}
 		if old := (*s.views.Load())[name]; old != nil && !c.dirty {
 			v.Snapshot = old.Snapshot
 		} else {
