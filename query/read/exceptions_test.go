@@ -40,41 +40,50 @@ func TestExceptionsAreWhatDoesNotFit(t *testing.T) {
 		before                     []string // nodes of the placement before
 	}
 	jobs := map[string]job{
-		"in order":                        {state: "running", started: "09:00", nodes: []string{"fine"}, gpus: 4},
-		"completing for an hour":          {state: "completing", started: "09:00", nodes: []string{"c1"}, gpus: 4},
-		"completing for a minute":         {state: "completing", started: "09:00", nodes: []string{"c2"}, gpus: 4},
-		"on a node that is down":          {state: "running", started: "09:00", nodes: []string{"ok1", "down"}, gpus: 4},
-		"on a node down for a minute":     {state: "running", started: "09:00", nodes: []string{"down-now"}, gpus: 4},
-		"on a node that drains":           {state: "running", started: "09:00", nodes: []string{"drain"}, gpus: 4},
-		"one of two on the same GPUs":     {state: "running", started: "09:00", nodes: []string{"twice"}, gpus: 3},
-		"the other on the same GPUs":      {state: "running", started: "10:00", nodes: []string{"twice"}, gpus: 2},
-		"one of two that share a node":    {state: "running", started: "09:00", nodes: []string{"shared"}, gpus: 2},
-		"the other that shares a node":    {state: "running", started: "09:00", nodes: []string{"shared"}, gpus: 2},
-		"on a node that changed racks":    {state: "running", started: "09:00", nodes: []string{"moved"}, gpus: 4},
-		"placed after the rack changed":   {state: "running", started: "11:00", nodes: []string{"moved2"}, gpus: 4},
-		"on a node that became known":     {state: "running", started: "09:00", nodes: []string{"appeared"}, gpus: 4},
-		"with a node exchanged":           {state: "running", started: "11:00", seq: 1, nodes: []string{"keep", "fresh"}, before: []string{"keep", "broken"}, gpus: 4},
-		"that gave a node back":           {state: "running", started: "11:00", seq: 1, nodes: []string{"keep2"}, before: []string{"keep2", "back"}, gpus: 4},
-		"an hour over its limit":          {state: "running", started: "09:00", limit: "11:00", nodes: []string{"over"}, gpus: 4},
-		"a minute over its limit":         {state: "running", started: "09:00", limit: "11:59", nodes: []string{"over2"}, gpus: 4},
-		"gone without a word":             {state: "vanished", started: "09:00", end: "11:30", nodes: []string{"gone"}, gpus: 4},
-		"gone without a word, yesterday":  {state: "vanished", started: "01:00", end: "02:00", nodes: []string{"gone2"}, gpus: 4},
-		"ended as it should":              {state: "completed", started: "09:00", end: "11:30", nodes: []string{"done"}, gpus: 4},
-		"on a node nobody tells state of": {state: "running", started: "09:00", nodes: []string{"silent"}, gpus: 4},
+		"in order":                          {state: "running", started: "09:00", nodes: []string{"fine"}, gpus: 4},
+		"completing for an hour":            {state: "completing", started: "09:00", nodes: []string{"c1"}, gpus: 4},
+		"completing again, after a requeue": {state: "completing", started: "11:30", nodes: []string{"c3"}, gpus: 4},
+		"completing for a minute":           {state: "completing", started: "09:00", nodes: []string{"c2"}, gpus: 4},
+		"on a node that is down":            {state: "running", started: "09:00", nodes: []string{"ok1", "down"}, gpus: 4},
+		"on a node down for a minute":       {state: "running", started: "09:00", nodes: []string{"down-now"}, gpus: 4},
+		"on a node that is to fail":         {state: "running", started: "09:00", nodes: []string{"failing"}, gpus: 4},
+		"on a node that drains to sleep":    {state: "running", started: "09:00", nodes: []string{"sleepy"}, gpus: 4},
+		"on a node not ready":               {state: "running", started: "09:00", nodes: []string{"unready"}, gpus: 4},
+		"on a node that drains":             {state: "running", started: "09:00", nodes: []string{"drain"}, gpus: 4},
+		"one of two on the same GPUs":       {state: "running", started: "09:00", nodes: []string{"twice"}, gpus: 3},
+		"the other on the same GPUs":        {state: "running", started: "10:00", nodes: []string{"twice"}, gpus: 2},
+		"one of two that share a node":      {state: "running", started: "09:00", nodes: []string{"shared"}, gpus: 2},
+		"the other that shares a node":      {state: "running", started: "09:00", nodes: []string{"shared"}, gpus: 2},
+		"on a node that changed racks":      {state: "running", started: "09:00", nodes: []string{"moved"}, gpus: 4},
+		"on a node gone silent":             {state: "running", started: "09:00", nodes: []string{"mute"}, gpus: 4},
+		"placed after the rack changed":     {state: "running", started: "11:00", nodes: []string{"moved2"}, gpus: 4},
+		"on a node that became known":       {state: "running", started: "09:00", nodes: []string{"appeared"}, gpus: 4},
+		"with a node exchanged":             {state: "running", started: "11:00", seq: 1, nodes: []string{"keep", "fresh"}, before: []string{"keep", "broken"}, gpus: 4},
+		"that gave a node back":             {state: "running", started: "11:00", seq: 1, nodes: []string{"keep2"}, before: []string{"keep2", "back"}, gpus: 4},
+		"an hour over its limit":            {state: "running", started: "09:00", limit: "11:00", nodes: []string{"over"}, gpus: 4},
+		"a minute over its limit":           {state: "running", started: "09:00", limit: "11:59", nodes: []string{"over2"}, gpus: 4},
+		"gone without a word":               {state: "vanished", started: "09:00", end: "11:30", nodes: []string{"gone"}, gpus: 4},
+		"gone without a word, yesterday":    {state: "vanished", started: "01:00", end: "02:00", nodes: []string{"gone2"}, gpus: 4},
+		"ended as it should":                {state: "completed", started: "09:00", end: "11:30", nodes: []string{"done"}, gpus: 4},
+		"on a node nobody tells state of":   {state: "running", started: "09:00", nodes: []string{"silent"}, gpus: 4},
 	}
 	day := func(at string) string { return "'2026-11-29 " + at + ":00'" }
 	list := func(names []string) string { return "['" + strings.Join(names, "', '") + "']" }
 	statements := []string{
 		`INSERT INTO placement_events (loaded_at, cluster, job_id, state, observed_at, revision) VALUES
 			('2026-11-29 11:30:00', 'c', 'completing for an hour', 'completing', '2026-11-29 11:00:00', 1), ('2026-11-29 11:30:00', 'c', 'completing for an hour', 'completing', '2026-11-29 11:30:00', 2),
+			('2026-11-29 10:05:00', 'c', 'completing again, after a requeue', 'completing', '2026-11-29 10:00:00', 1), ('2026-11-29 11:59:55', 'c', 'completing again, after a requeue', 'completing', '2026-11-29 11:59:55', 2),
 			('2026-11-29 11:59:00', 'c', 'completing for a minute', 'completing', '2026-11-29 11:59:00', 1)`,
 		`INSERT INTO node_states (cluster, node, valid_from, valid_to, gpus_present, gpus_usable, schedulable, state_raw, reason, version)
 			SELECT 'c', arrayJoin(['fine', 'c1', 'c2', 'ok1', 'shared', 'twice', 'moved', 'moved2']), '2026-11-01', '2200-01-01', 4, 4, true, 'ALLOCATED', '', 1`,
 		`INSERT INTO node_states (cluster, node, valid_from, valid_to, gpus_present, gpus_usable, schedulable, state_raw, reason, version) VALUES
 			('c', 'down', '2026-11-29 11:00:00', '2200-01-01', 4, 4, false, 'DOWN,NOT_RESPONDING', 'Not responding', 1), ('c', 'down-now', '2026-11-29 11:59:00', '2200-01-01', 4, 4, false, 'DOWN', '', 1),
+			('c', 'failing', '2026-11-29 11:00:00', '2200-01-01', 4, 4, false, 'ALLOCATED,FAIL', '', 1), ('c', 'sleepy', '2026-11-29 11:00:00', '2200-01-01', 4, 4, false, 'MIXED,DRAIN,POWERING_DOWN', '', 1),
+			('c', 'unready', '2026-11-29 11:00:00', '2200-01-01', 4, 4, false, 'NotReady,cordoned', '', 1),
 			('c', 'drain', '2026-11-29 11:00:00', '2200-01-01', 4, 4, false, 'ALLOCATED,DRAIN', 'ecc', 1), ('c', 'c1', '2026-11-02', '2200-01-01', 4, 4, true, 'MIXED', '', 2)`,
 		`INSERT INTO membership (cluster, node, valid_from, valid_to, domain, version) VALUES
 			('c', 'moved', '2026-11-01', '2026-11-29 10:00:00', 'a', 1), ('c', 'moved', '2026-11-29 10:00:00', '2200-01-01', 'b', 1),
+			('c', 'mute', '2026-11-01', '2026-11-29 10:00:00', 'a', 1), ('c', 'mute', '2026-11-29 10:00:00', '2200-01-01', '', 1),
 			('c', 'moved2', '2026-11-01', '2026-11-29 10:00:00', 'a', 1), ('c', 'moved2', '2026-11-29 10:00:00', '2200-01-01', 'b', 1),
 			('c', 'appeared', '2026-11-01', '2026-11-29 10:00:00', '', 1), ('c', 'appeared', '2026-11-29 10:00:00', '2200-01-01', 'b', 1)`,
 	}
@@ -114,15 +123,18 @@ func TestExceptionsAreWhatDoesNotFit(t *testing.T) {
 		}
 	}
 	want := map[string]string{
-		"completing for an hour":       "completing_long c1 11:00",
-		"on a node that is down":       "node_down down 11:00 DOWN,NOT_RESPONDING: Not responding",
-		"on a node that drains":        "node_draining drain 11:00 ALLOCATED,DRAIN: ecc",
-		"one of two on the same GPUs":  "overbooked twice 09:00 5 GPUs held of 4",
-		"the other on the same GPUs":   "overbooked twice 10:00 5 GPUs held of 4",
-		"on a node that changed racks": "domain_changed moved 10:00 a -> b",
-		"with a node exchanged":        "node_replaced fresh 11:00 in place of broken",
-		"an hour over its limit":       "past_limit over 11:00",
-		"gone without a word":          "vanished  11:30 ended between 2026-11-29 11:30:00.000 and 2026-11-29 11:30:00.000",
+		"completing for an hour":         "completing_long c1 11:00",
+		"on a node that is down":         "node_down down 11:00 DOWN,NOT_RESPONDING: Not responding",
+		"on a node that is to fail":      "node_draining failing 11:00 ALLOCATED,FAIL",
+		"on a node that drains to sleep": "node_draining sleepy 11:00 MIXED,DRAIN,POWERING_DOWN",
+		"on a node not ready":            "node_down unready 11:00 NotReady,cordoned",
+		"on a node that drains":          "node_draining drain 11:00 ALLOCATED,DRAIN: ecc",
+		"one of two on the same GPUs":    "overbooked twice 10:00 5 GPUs held of 4",
+		"the other on the same GPUs":     "overbooked twice 10:00 5 GPUs held of 4",
+		"on a node that changed racks":   "domain_changed moved 10:00 a -> b",
+		"with a node exchanged":          "node_replaced fresh 11:00 in place of broken",
+		"an hour over its limit":         "past_limit over 11:00",
+		"gone without a word":            "vanished  11:30 ended between 2026-11-29 11:30:00.000 and 2026-11-29 11:30:00.000",
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

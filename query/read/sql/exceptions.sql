@@ -29,7 +29,7 @@ vanished AS
 ),
 runs AS MATERIALIZED
 (
-    SELECT cluster, job_id, attempt, number, name, user, account, queue, service_class, state, end, end_earliest, expected_end, gpus
+    SELECT cluster, job_id, attempt, number, name, user, account, queue, service_class, state, start, end, end_earliest, expected_end, gpus
     FROM
     (
         SELECT *
@@ -74,23 +74,25 @@ members AS MATERIALIZED
 ),
 found AS
 (
-    -- Ended by its own word, yet its GPUs are not given back.
+    -- Ended by its own word, yet its GPUs are not given back. What earlier runs of the job said does not count.
     SELECT h.cluster AS cluster, h.job_id AS job_id, h.attempt AS attempt, 'completing_long' AS kind, e.first AS since, arraySlice(h.nodes, 1, 10) AS nodes,
            toUInt64(length(h.nodes)) AS node_count, '' AS detail
     FROM held AS h
     INNER JOIN runs AS r ON r.cluster = h.cluster AND r.job_id = h.job_id AND r.attempt = h.attempt
     INNER JOIN
     (
-        SELECT cluster, job_id, min(observed_at) AS first
-        FROM placement_events
-        WHERE state = 'completing' AND (cluster, job_id) IN (SELECT cluster, job_id FROM runs WHERE state = 'completing')
-        GROUP BY cluster, job_id
-    ) AS e ON e.cluster = h.cluster AND e.job_id = h.job_id
+        SELECT c.cluster AS cluster, c.job_id AS job_id, c.attempt AS attempt, min(o.observed_at) AS first
+        FROM (SELECT cluster, job_id, observed_at FROM placement_events WHERE state = 'completing' AND (cluster, job_id) IN (SELECT cluster, job_id FROM runs WHERE state = 'completing')) AS o
+        INNER JOIN (SELECT cluster, job_id, attempt, start FROM runs WHERE state = 'completing') AS c ON c.cluster = o.cluster AND c.job_id = o.job_id
+        WHERE o.observed_at >= ifNull(c.start, toDateTime64(0, 3, 'UTC'))
+        GROUP BY cluster, job_id, attempt
+    ) AS e ON e.cluster = h.cluster AND e.job_id = h.job_id AND e.attempt = h.attempt
     WHERE r.state = 'completing' AND e.first <= {now:DateTime64(3)} - toIntervalSecond({completing_s:UInt64})
 
     UNION ALL
-    -- On nodes that take no jobs: gone, or only kept from new ones.
-    SELECT p.cluster, p.job_id, p.attempt, if(match(upper(s.state_raw), 'DOWN|NOT_RESPONDING|ERROR|FAIL|NOTREADY'), 'node_down', 'node_draining') AS kind,
+    -- On nodes that take no jobs: gone, or only kept from new ones. State words count whole: Slurm's FAIL and POWERED_DOWN are
+    -- said beside a state, of nodes that are to fail or to sleep.
+    SELECT p.cluster, p.job_id, p.attempt, if(hasAny(splitByRegexp('[,+]', upper(s.state_raw)), ['DOWN', 'NOT_RESPONDING', 'ERROR', 'NOTREADY']), 'node_down', 'node_draining') AS kind,
            greatest(min(p.valid_from), min(s.valid_from)), groupArray(10)(p.node), count(), any(if(s.reason = '', s.state_raw, concat(s.state_raw, ': ', s.reason)))
     FROM spots AS p
     INNER JOIN (SELECT * FROM states WHERE schedulable = 0) AS s ON s.cluster = p.cluster AND s.node = p.node
@@ -98,16 +100,16 @@ found AS
     GROUP BY p.cluster, p.job_id, p.attempt, kind
 
     UNION ALL
-    -- On nodes where more GPUs are held than there are.
-    SELECT p.cluster, p.job_id, p.attempt, 'overbooked', max(p.valid_from), groupArray(10)(p.node), count(),
+    -- On nodes where more GPUs are held than there are, since the last of their jobs came.
+    SELECT p.cluster, p.job_id, p.attempt, 'overbooked', min(b.since), groupArray(10)(p.node), count(),
            concat(toString(any(b.held)), ' GPUs held of ', toString(any(b.gpus_present)))
     FROM spots AS p
     INNER JOIN
     (
-        SELECT c.cluster AS cluster, c.node AS node, c.held AS held, assumeNotNull(s.gpus_present) AS gpus_present
+        SELECT c.cluster AS cluster, c.node AS node, c.held AS held, c.since AS since, assumeNotNull(s.gpus_present) AS gpus_present
         FROM
         (
-            SELECT cluster, node, sum(gpus_here) AS held, count() AS holders
+            SELECT cluster, node, sum(gpus_here) AS held, count() AS holders, max(valid_from) AS since
             FROM spots
             WHERE valid_from <= {now:DateTime64(3)} - toIntervalSecond({settle_s:UInt64})
             GROUP BY cluster, node
@@ -120,13 +122,13 @@ found AS
     GROUP BY p.cluster, p.job_id, p.attempt
 
     UNION ALL
-    -- On nodes whose NVLink domain is another now than when it was placed there.
+    -- On nodes whose NVLink domain is another now than when it was placed there; one that is not known now may be the same.
     SELECT p.cluster, p.job_id, p.attempt, 'domain_changed', min(n.valid_from), groupArray(10)(p.node), count(),
-           any(concat(t.domain, ' -> ', if(n.domain = '', 'unknown', n.domain)))
+           any(concat(t.domain, ' -> ', n.domain))
     FROM spots AS p
     INNER JOIN (SELECT * FROM members WHERE valid_to > {now:DateTime64(3)} AND valid_from > (SELECT min(valid_from) FROM held)) AS n ON n.cluster = p.cluster AND n.node = p.node
     INNER JOIN members AS t ON t.cluster = p.cluster AND t.node = p.node
-    WHERE n.valid_from > p.valid_from AND t.valid_from <= p.valid_from AND t.valid_to > p.valid_from AND t.domain != '' AND t.domain != n.domain
+    WHERE n.valid_from > p.valid_from AND t.valid_from <= p.valid_from AND t.valid_to > p.valid_from AND t.domain != '' AND n.domain != '' AND t.domain != n.domain
     GROUP BY p.cluster, p.job_id, p.attempt
 
     UNION ALL
