@@ -68,6 +68,13 @@ func TestAnswersAreGradedByWhatBecameOfTheirJobs(t *testing.T) {
 	}
 	run("3", "u", "split", 10, 120, "spill", "b", "a")
 	run("4", "u", "told", 300, 60, "spill", "c", "b")
+	for i := range 3 { // a node each whose domain nobody knows: neither as advised nor a run of one domain
+		run(fmt.Sprint("p", i), "u", "split", 5, 10_000, "unknown", "a")
+	}
+	if err := db.Exec(ctx, `INSERT INTO verdicts SELECT * REPLACE (1 AS unknown_nodes, 2 AS version) FROM verdicts WHERE startsWith(job_id, 'p')`); err != nil {
+		t.Fatal(err)
+	}
+	l.Add(answer("A6", "p0", "split", "a"))
 	l.Add(answer("A1", "1", "as advised", "a"))
 	l.Add(answer("A2", "", "elsewhere", "a")) // found by user, name and size
 	l.Add(answer("A3", "3", "split", "a", "b"))
@@ -87,7 +94,7 @@ func TestAnswersAreGradedByWhatBecameOfTheirJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Grade{{Cluster: "c1", Answered: 4, Refused: 1, Started: 4, Followed: 3, Spilled: 3, FollowedSpilled: 2, OnTime: 3, Measured: 2, Inside: 1}}
+	want := []Grade{{Cluster: "c1", Answered: 5, Refused: 1, Started: 5, Followed: 3, Spilled: 3, FollowedSpilled: 2, OnTime: 4, Measured: 2, Inside: 1}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -169,6 +176,14 @@ func TestSplitsOfThePastGiveTheSpeedBetweenDomains(t *testing.T) {
 		}
 		in := slow.Predict(nil, p, 1, 16, advise.Traffic{Rate: 120, Share: -1})
 		run(fmt.Sprint("s", i), int(1000*(in.High+0.01)), fmt.Sprintf("[%d,%d]", parts[0], parts[1]), 2) // beyond what 50 GB/s allows
+	}
+	// Of nodes that nobody knows the domain of, domains_used is a lower bound: no run of one domain, and no split to compare.
+	for _, job := range []string{"u1", "u2", "u3", "u4"} {
+		run(job, 3000, "[12]", 1)
+	}
+	run("u5", 5000, "[8,4]", 2)
+	if err := db.Exec(ctx, `INSERT INTO verdicts SELECT * REPLACE (1 AS unknown_nodes, 2 AS version) FROM verdicts WHERE startsWith(job_id, 'u')`); err != nil {
+		t.Fatal(err)
 	}
 	fits, err := l.Calibrate(ctx, "", noon.Add(-24*time.Hour), advise.DefaultLinks())
 	if err != nil || len(fits) != 1 {

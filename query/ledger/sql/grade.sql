@@ -32,10 +32,10 @@ runs AS
 ),
 judged AS
 (
-    SELECT cluster, job_id, attempt, arraySort(domains) AS domains, outcome, domains_used
+    SELECT cluster, job_id, attempt, arraySort(domains) AS domains, outcome, if(unknown_nodes = 0, domains_used, NULL) AS used -- else a lower bound
     FROM
     (
-        SELECT cluster, job_id, attempt, seq, domains, toString(outcome) AS outcome, domains_used, is_deleted
+        SELECT cluster, job_id, attempt, seq, domains, toString(outcome) AS outcome, domains_used, unknown_nodes, is_deleted
         FROM verdicts
         WHERE seq = 0 AND (cluster, job_id, attempt) IN (SELECT cluster, job_id, attempt FROM runs)
         ORDER BY version DESC
@@ -46,7 +46,7 @@ judged AS
 placed AS
 (
     SELECT r.cluster AS cluster, r.job_id AS job_id, r.user AS user, r.name AS name, r.requested_gpus AS requested_gpus, r.submit AS submit,
-           r.start AS start, v.domains AS domains, v.outcome AS outcome, v.domains_used AS used,
+           r.start AS start, v.domains AS domains, v.outcome AS outcome, v.used AS used,
            if(r.end IS NULL OR r.state != 'completed', NULL, dateDiff('second', r.start, r.end)) AS seconds
     FROM runs AS r
     INNER JOIN judged AS v ON v.cluster = r.cluster AND v.job_id = r.job_id AND v.attempt = r.attempt
@@ -84,7 +84,7 @@ last AS
 ),
 graded AS
 (
-    SELECT l.cluster AS cluster, l.domains = l.advised AS as_advised, l.outcome = 'spill' AS spills,
+    SELECT l.cluster AS cluster, l.used IS NOT NULL AND l.domains = l.advised AS as_advised, l.outcome = 'spill' AS spills,
            l.wait_s IS NOT NULL AND abs(dateDiff('second', l.asked_at + toIntervalSecond(l.wait_s), l.start)) <= 60 AS in_time,
            if(l.used > 1 AND l.domains = l.advised AND l.low IS NOT NULL,
               coalesce(l.slowdown, toFloat32(l.seconds / nullIf(w.usual, 0))), NULL) AS ratio,

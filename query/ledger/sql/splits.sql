@@ -16,10 +16,10 @@ WITH runs AS
 ),
 judged AS
 (
-    SELECT cluster, job_id, attempt, domain_gpus, domains_used, domains_min
+    SELECT cluster, job_id, attempt, domain_gpus, domains_used, domains_min, unknown_nodes
     FROM
     (
-        SELECT cluster, job_id, attempt, seq, domain_gpus, domains_used, domains_min, is_deleted
+        SELECT cluster, job_id, attempt, seq, domain_gpus, domains_used, domains_min, unknown_nodes, is_deleted
         FROM verdicts
         WHERE (cluster, job_id, attempt) IN (SELECT cluster, job_id, attempt FROM runs)
         ORDER BY version DESC
@@ -35,6 +35,7 @@ placed AS
            r.seconds AS seconds, arrayMap(n -> toInt32(assumeNotNull(n)), j.domain_gpus) AS parts, has(j.domain_gpus, NULL) AS untold, j.domains_used AS used, j.domains_min AS least
     FROM runs AS r
     INNER JOIN judged AS j ON j.cluster = r.cluster AND j.job_id = r.job_id AND j.attempt = r.attempt
+    WHERE j.unknown_nodes = 0 -- else domains_used is a lower bound
 ),
 moved AS
 (
