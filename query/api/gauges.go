@@ -82,7 +82,7 @@ var (
 	descRunningGPUs = gaugeDesc("running_placement_gpus", "GPUs of those placements, where their number is known.", "cluster", "queue", "account", "service_class", "outcome", "cause")
 	descBroken      = gaugeDesc("required_level_violations", "Running placements whose required level or segment contract is not met.", "cluster", "queue", "account", "service_class", "level")
 
-	descExceptions = gaugeDesc("lifecycle_exceptions", "Running jobs whose life-cycle facts do not fit together, by kind, and those that vanished in the last hour.", "cluster", "queue", "account", "service_class", "kind")
+	descExceptions = gaugeDesc("lifecycle_exceptions", "Running jobs whose life-cycle facts do not fit together, by kind, and those that vanished in the last hour; beyond the first 1000 of a cluster and kind without queue, account and class.", "cluster", "queue", "account", "service_class", "kind")
 
 	descFreeSlots  = gaugeDesc("domain_free_slots", "Slots of so many GPUs that are free in one NVLink domain; GPUs only, other resources may still keep a job out.", "cluster", "domain", "size")
 	descDomainGPUs = gaugeDesc("domain_gpus", "GPUs of one NVLink domain by state: free, held, probe (evictable) or unusable.", "cluster", "domain", "state")
@@ -160,7 +160,7 @@ func (g *gauges) read() (out []prometheus.Metric) {
 		if err != nil {
 			return err
 		}
-		g.exceptions(found.Exceptions, add)
+		g.exceptions(found, add)
 		return nil
 	})
 	add(descUp, up)
@@ -191,11 +191,17 @@ func (g *gauges) running(running []read.Running, add addGauge) {
 	}
 }
 
-func (g *gauges) exceptions(found []read.Exception, add addGauge) {
+// exceptions counts what is listed by who it belongs to. What a cut list leaves out is counted without those labels.
+func (g *gauges) exceptions(found *read.Exceptions, add addGauge) {
 	type place struct{ cluster, queue, account, class, kind string }
-	count := map[place]int{}
-	for _, e := range found {
+	count := map[place]uint64{}
+	for _, e := range found.Exceptions {
 		count[place{e.Cluster, e.Queue, e.Account, e.ServiceClass, e.Kind}]++
+	}
+	for _, t := range found.Totals {
+		if t.Total > t.Listed {
+			count[place{cluster: t.Cluster, kind: t.Kind}] += t.Total - t.Listed
+		}
 	}
 	for k, n := range count {
 		add(descExceptions, float64(n), k.cluster, k.queue, k.account, k.class, k.kind)

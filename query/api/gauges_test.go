@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/spillway-io/spillway/internal/chconn"
 	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/query/read"
@@ -62,4 +65,17 @@ func newServerOverClosedStore(t *testing.T) *Server {
 		t.Fatal(err)
 	}
 	return newServer(t, DefaultConfig(), read.New(conn, func() time.Time { return noon }))
+}
+
+func TestExceptionsBeyondTheListAreCounted(t *testing.T) {
+	found := &read.Exceptions{
+		Exceptions: []read.Exception{{Cluster: "c", Kind: "node_down", Queue: "gpu", Account: "ml", ServiceClass: "training"}},
+		Totals:     []read.ExceptionTotal{{Cluster: "c", Kind: "node_down", Total: 5, Listed: 1}},
+	}
+	got := map[string]float64{}
+	(&gauges{}).exceptions(found, func(_ *prometheus.Desc, value float64, labels ...string) { got[strings.Join(labels, "|")] = value })
+	want := map[string]float64{"c|gpu|ml|training|node_down": 1, "c||||node_down": 4}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
 }

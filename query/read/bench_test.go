@@ -57,7 +57,7 @@ func BenchmarkMap(b *testing.B) {
 func BenchmarkExceptions(b *testing.B) {
 	r := filled(b, mapSeed...)
 	for b.Loop() {
-		r.exceptions.all = nil
+		r.exceptions.all.Store(nil)
 		if got, err := r.Exceptions(context.Background(), ""); err != nil || len(got.Exceptions) != 0 {
 			b.Fatal(got, err)
 		}

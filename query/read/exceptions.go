@@ -2,15 +2,25 @@ package read
 
 import (
 	"context"
-	"sync"
+	"fmt"
+	"sync/atomic"
 	"time"
 )
 
 // Exceptions are the running jobs whose life-cycle facts do not fit together, and those that vanished lately.
 type Exceptions struct {
-	At         time.Time   `json:"at"`
-	Exceptions []Exception `json:"exceptions" doc:"Longest first; at most 5000."`
-	Freshness  Freshness   `json:"freshness"`
+	At         time.Time        `json:"at"`
+	Exceptions []Exception      `json:"exceptions" doc:"Longest first; at most 1000 of each cluster and kind."`
+	Totals     []ExceptionTotal `json:"totals" doc:"How many there are of each cluster and kind that has any, and how many of them are listed."`
+	Freshness  Freshness        `json:"freshness"`
+}
+
+// ExceptionTotal counts the exceptions of one kind in one cluster. Where Listed is less than Total, the list is cut.
+type ExceptionTotal struct {
+	Cluster string `json:"cluster"`
+	Kind    string `json:"kind"`
+	Total   uint64 `json:"total"`
+	Listed  uint64 `json:"listed"`
 }
 
 // Exception is one job and one thing that does not fit.
@@ -31,6 +41,7 @@ type Exception struct {
 	NodeCount    uint64    `json:"node_count" ch:"node_count"`
 	Detail       string    `json:"detail" ch:"detail"`
 	Meaning      string    `json:"meaning" ch:"-"`
+	Total        uint64    `json:"-" ch:"total"` // of its cluster and kind
 }
 
 // What is no exception yet: schedulers need a moment to clean up, and sources to agree.
@@ -55,38 +66,79 @@ var ExceptionKinds = map[string]struct{ Severity, Meaning string }{
 
 // exceptionMemory keeps the newest answer for all clusters: scrapes and people ask for the same.
 type exceptionMemory struct {
-	mu  sync.Mutex
-	all *Exceptions
+	all    atomic.Pointer[Exceptions]
+	asking chan struct{} // holds one while the store is asked: the others wait for that answer
 }
 
 // exceptionsEvery bounds how old an answer may be: none of the kinds is a matter of seconds.
 const exceptionsEvery = 10 * time.Second
 
+// exceptionsMost is how many of one cluster and kind are listed: each kind and cluster is seen, whatever another has.
+const exceptionsMost = 1000
+
 // Exceptions lists what does not fit in the life cycle of the jobs of a cluster (empty = all), at most exceptionsEvery old.
 func (r *Reader) Exceptions(ctx context.Context, cluster string) (*Exceptions, error) {
-	m := r.exceptions
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if now := r.now(); m.all == nil || now.Sub(m.all.At) >= exceptionsEvery {
-		got, err := rows[Exception](ctx, r, "exceptions", params{"cluster": ""}.time("now", now).time("since", now.Add(-vanishedFor)).
-			uint("completing_s", uint64(completingLong.Seconds())).uint("settle_s", uint64(settleTime.Seconds())).
-			uint("overrun_s", uint64(overrunGrace.Seconds())))
-		if err != nil {
-			return nil, err
-		}
-		for i := range got {
-			kind := ExceptionKinds[got[i].Kind]
-			got[i].Severity, got[i].Meaning = kind.Severity, kind.Meaning
-		}
-		m.all = &Exceptions{At: now, Exceptions: got}
+	all, err := r.allExceptions(ctx)
+	if err != nil {
+		return nil, err
 	}
-	out := &Exceptions{At: m.all.At, Exceptions: []Exception{}}
-	for _, e := range m.all.Exceptions {
+	out := &Exceptions{At: all.At, Exceptions: []Exception{}, Totals: []ExceptionTotal{}}
+	for _, e := range all.Exceptions {
 		if cluster == "" || e.Cluster == cluster {
 			out.Exceptions = append(out.Exceptions, e)
 		}
 	}
-	var err error
+	for _, t := range all.Totals {
+		if cluster == "" || t.Cluster == cluster {
+			out.Totals = append(out.Totals, t)
+		}
+	}
 	out.Freshness, err = r.freshness(ctx, cluster)
 	return out, err
+}
+
+// allExceptions gives what is remembered while it is young, and asks the store after that.
+func (r *Reader) allExceptions(ctx context.Context) (*Exceptions, error) {
+	m := r.exceptions
+	young := func() *Exceptions {
+		if all := m.all.Load(); all != nil && r.now().Sub(all.At) < exceptionsEvery {
+			return all
+		}
+		return nil
+	}
+	if all := young(); all != nil {
+		return all, nil
+	}
+	select {
+	case m.asking <- struct{}{}:
+		defer func() { <-m.asking }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the exceptions that another asks for: %w; ask again", ctx.Err())
+	}
+	if all := young(); all != nil {
+		return all, nil
+	}
+	now := r.now()
+	got, err := rows[Exception](ctx, r, "exceptions", params{"cluster": ""}.time("now", now).time("since", now.Add(-vanishedFor)).
+		uint("completing_s", uint64(completingLong.Seconds())).uint("settle_s", uint64(settleTime.Seconds())).
+		uint("overrun_s", uint64(overrunGrace.Seconds())).uint("most", exceptionsMost))
+	if err != nil {
+		return nil, err
+	}
+	all := &Exceptions{At: now, Exceptions: got}
+	at := map[[2]string]int{}
+	for i := range got {
+		e := &got[i]
+		kind := ExceptionKinds[e.Kind]
+		e.Severity, e.Meaning = kind.Severity, kind.Meaning
+		n, known := at[[2]string{e.Cluster, e.Kind}]
+		if !known {
+			n = len(all.Totals)
+			at[[2]string{e.Cluster, e.Kind}] = n
+			all.Totals = append(all.Totals, ExceptionTotal{Cluster: e.Cluster, Kind: e.Kind, Total: e.Total})
+		}
+		all.Totals[n].Listed++
+	}
+	m.all.Store(all)
+	return all, nil
 }

@@ -2,12 +2,14 @@ package read
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-io/spillway/internal/testenv"
@@ -144,5 +146,77 @@ func TestExceptionsAreWhatDoesNotFit(t *testing.T) {
 	}
 	if !slices.IsSortedFunc(got.Exceptions, func(a, b Exception) int { return a.Since.Compare(b.Since) }) {
 		t.Error("the longest does not come first")
+	}
+}
+
+// TestExceptionsOfOneClusterDoNotHideThoseOfAnother has more of one kind in a busy cluster than are listed, all older than the
+// one elsewhere.
+func TestExceptionsOfOneClusterDoNotHideThoseOfAnother(t *testing.T) {
+	const many = 6000
+	insert := func(cluster, start, limit string, n int) []string {
+		return []string{
+			fmt.Sprintf(`INSERT INTO attempts (cluster, job_id, attempt, state, start, expected_end, gpus, version)
+				SELECT '%s', toString(number), 'r0', 'running', '2026-11-29 %s:00', '2026-11-29 %s:00', 4, 1 FROM numbers(%d)`, cluster, start, limit, n),
+			fmt.Sprintf(`INSERT INTO placements (cluster, job_id, attempt, valid_from, valid_to, nodes, node_gpus, gpus, version)
+				SELECT '%s', toString(number), 'r0', '2026-11-29 %s:00', '2200-01-01', [toString(number)], [4], 4, 1 FROM numbers(%d)`, cluster, start, n),
+		}
+	}
+	r := migrated(t, append(insert("busy", "08:00", "09:00", many), insert("quiet", "10:00", "11:00", 1)...)...)
+	quiet, err := r.Exceptions(t.Context(), "quiet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(quiet.Exceptions) != 1 {
+		t.Errorf("got %d exceptions of the quiet cluster, want 1", len(quiet.Exceptions))
+	}
+	all, err := r.Exceptions(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []ExceptionTotal{{"busy", "past_limit", many, exceptionsMost}, {"quiet", "past_limit", 1, 1}}
+	if diff := cmp.Diff(want, all.Totals); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// stuckConn is a store that does not answer until it is let go.
+type stuckConn struct {
+	driver.Conn
+	asked, letGo chan struct{}
+}
+
+func (c stuckConn) Select(context.Context, any, string, ...any) error {
+	c.asked <- struct{}{}
+	<-c.letGo
+	return errors.New("the store is stuck")
+}
+
+func TestWhoWaitsForAnothersExceptionsMayGiveUp(t *testing.T) {
+	stuck := stuckConn{asked: make(chan struct{}, 2), letGo: make(chan struct{})}
+	r := New(stuck, func() time.Time { return noon })
+	first := make(chan error, 1)
+	go func() {
+		_, err := r.Exceptions(t.Context(), "")
+		first <- err
+	}()
+	<-stuck.asked
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	second := make(chan error, 1)
+	go func() {
+		_, err := r.Exceptions(ctx, "")
+		second <- err
+	}()
+	select {
+	case err := <-second:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want that it was called off", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it still waits for the store that another asks")
+	}
+	close(stuck.letGo)
+	if err := <-first; err == nil {
+		t.Error("a stuck store is no error")
 	}
 }

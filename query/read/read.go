@@ -42,7 +42,7 @@ type Reader struct {
 // New gives a reader over a connection whose user needs SELECT only.
 func New(conn driver.Conn, now func() time.Time) *Reader {
 	return &Reader{conn: conn, now: now, capa: &capacityFollower{}, labels: &labels{}, heard: &heard{}, maps: &mapMemory{byKey: map[string]*Map{}},
-		exceptions: &exceptionMemory{}}
+		exceptions: &exceptionMemory{asking: make(chan struct{}, 1)}}
 }
 
 // params are the named parameters of one statement, already in ClickHouse's text form.

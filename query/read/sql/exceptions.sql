@@ -1,7 +1,8 @@
--- Running jobs whose life-cycle facts do not fit together, one row a job and kind. Probe jobs are left out. Nodes are told
+-- Running jobs whose life-cycle facts do not fit together, one row a job and kind: the most that are wanted of each cluster and
+-- kind, the longest first, and how many there are of it. Probe jobs are left out. Nodes are told
 -- as of now, except the domain of a node when the placement began, which is looked up as of then.
 -- Each CTE is worked out once, and the sides of joins are narrowed first: this is asked every few seconds.
--- Parameters: cluster ('' = any), now, since (vanished jobs from then on), completing_s, settle_s, overrun_s.
+-- Parameters: cluster ('' = any), now, since (vanished jobs from then on), completing_s, settle_s, overrun_s, most.
 WITH held AS MATERIALIZED
 (
     SELECT cluster, job_id, attempt, seq, valid_from, nodes, node_gpus, gpus
@@ -165,9 +166,10 @@ found AS
     WHERE state = 'vanished' AND end >= {since:DateTime64(3)}
 )
 SELECT f.cluster AS cluster, f.kind AS kind, f.job_id AS job_id, r.number AS number, r.name AS name, r.user AS user, r.account AS account, r.queue AS queue,
-       r.service_class AS service_class, r.gpus AS gpus, f.since AS since, f.nodes AS nodes, f.node_count AS node_count, f.detail AS detail
+       r.service_class AS service_class, r.gpus AS gpus, f.since AS since, f.nodes AS nodes, f.node_count AS node_count, f.detail AS detail,
+       count() OVER (PARTITION BY f.cluster, f.kind) AS total
 FROM found AS f
 INNER JOIN runs AS r ON r.cluster = f.cluster AND r.job_id = f.job_id AND r.attempt = f.attempt
 ORDER BY since, cluster, job_id, kind
-LIMIT 5000
+LIMIT {most:UInt64} BY cluster, kind
 SETTINGS enable_materialized_cte = 1
