@@ -465,11 +465,7 @@ func (q *question) listed(n []int32, reasons []string) []Count {
 
 // makeRoom plans how one domain could be cleared, and weighs it against the wait that it saves.
 func (q *question) makeRoom(later *Candidate) *MakeRoom {
-	priority := q.r.Priority
-	if priority == 0 {
-		priority = math.MaxInt64
-	}
-	m := PlanRoom(q.s, &q.v, q.a.Nodes, priority)
+	m := PlanRoom(q.s, &q.v, q.a.Nodes, q.r.Priority)
 	if m == nil {
 		return nil
 	}

@@ -159,7 +159,7 @@ type scene struct {
 		GPUs               int32
 		End                int64 // seconds from Now; 0 for none
 		Probe, Preemptible bool
-		Priority           int64
+		Priority           *int64
 		Unsaved, Restart   int64
 	}
 	AgeS int64

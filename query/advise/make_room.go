@@ -28,7 +28,7 @@ type Move struct {
 	Nodes        int32   `json:"nodes"`
 	From         string  `json:"from"`
 	To           string  `json:"to,omitempty"`
-	Priority     int64   `json:"priority,omitempty"`
+	Priority     *int64  `json:"priority,omitempty"` // absent where not known
 	CostGPUHours float64 `json:"cost_gpu_hours"`
 }
 
@@ -44,9 +44,9 @@ type group struct {
 }
 
 // PlanRoom finds the cheapest way for need whole nodes to come free in one domain for an asker of this priority. Jobs of a
-// higher priority stay. A job moves whole into one other domain, so that no move makes a spill; one that has nowhere to go
+// higher priority stay, and those of an unknown one; where the asker gives none (nil), no priority keeps one. A job moves whole into one other domain, so that no move makes a spill; one that has nowhere to go
 // ends, if it may be preempted. nil where no domain can be cleared so.
-func PlanRoom(s *Snapshot, v *View, need int32, priority int64) *MakeRoom {
+func PlanRoom(s *Snapshot, v *View, need int32, priority *int64) *MakeRoom {
 	type option struct {
 		domain int
 		cost   float64
@@ -100,7 +100,7 @@ func (r *roomScratch) root(i int32) int32 {
 }
 
 // groups lists what could leave a domain. The list is valid until the scratch is used again.
-func (s *Snapshot) groups(domain int32, priority int64, r *roomScratch) []group {
+func (s *Snapshot) groups(domain int32, priority *int64, r *roomScratch) []group {
 	holds := s.byDom[domain]
 	d := &s.Topology.Domains[domain]
 	r.owner, r.parent, r.stuck = r.owner[:0], r.parent[:0], r.stuck[:0]
@@ -128,7 +128,7 @@ func (s *Snapshot) groups(domain int32, priority int64, r *roomScratch) []group 
 		groups[g].holds = append(groups[g].holds, h)
 		groups[g].cost += cost
 		groups[g].known = groups[g].known && known
-		r.stuck[g] = r.stuck[g] || !h.Probe && h.Priority > priority
+		r.stuck[g] = r.stuck[g] || h.stays(priority)
 	}
 	for k, i := range r.owner {
 		if n := d.First + int32(k); i >= 0 && s.whole(s.Topology, n) && s.tenant[n] == 0 && s.used[n] > 0 { // what only a probe is on is free
@@ -153,6 +153,11 @@ func (h *Hold) in(domain int32) []Share {
 		}
 	}
 	return nil
+}
+
+// stays reports whether a job is not known to be one that an asker of this priority may ask to leave.
+func (h *Hold) stays(priority *int64) bool {
+	return !h.Probe && priority != nil && (h.Priority == nil || *h.Priority > *priority)
 }
 
 // cost is what moving or ending a job loses, in GPU-hours.

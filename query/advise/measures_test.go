@@ -109,9 +109,12 @@ func TestPlanRoomIsCheapest(t *testing.T) {
 		for d := range int32(3) {
 			for n := d * 6; n < d*6+6; {
 				width := 1 + rng.Int32N(3)
-				h := &Hold{Key: string(rune('a' + n)), Job: string(rune('a' + n)), Unsaved: int64(rng.IntN(9000)), Restart: 60, Preemptible: true, Priority: rng.Int64N(3)}
+				h := &Hold{Key: string(rune('a' + n)), Job: string(rune('a' + n)), Unsaved: int64(rng.IntN(9000)), Restart: 60, Preemptible: true, Priority: new(rng.Int64N(3))}
 				for k := n; k < min(d*6+6, n+width); k++ {
 					h.Nodes = append(h.Nodes, Share{Node: k, GPUs: 4})
+				}
+				if rng.IntN(8) == 0 {
+					h.Priority = nil // nobody tells
 				}
 				if rng.IntN(3) > 0 {
 					if err := s.Hold(h); err != nil {
@@ -124,7 +127,7 @@ func TestPlanRoomIsCheapest(t *testing.T) {
 		snap := s.Publish(10_000)
 		v := snap.View()
 		need := 3 + rng.Int32N(4)
-		got := PlanRoom(snap, &v, need, 1)
+		got := PlanRoom(snap, &v, need, new(int64(1)))
 		best := math.Inf(1)
 		for d := range int32(3) {
 			if v.Free[d] >= need {
@@ -136,7 +139,7 @@ func TestPlanRoomIsCheapest(t *testing.T) {
 				for i, h := range holds {
 					if set>>i&1 == 1 {
 						c, _ := h.cost(10_000)
-						cost, nodes, may = cost+c, nodes+int32(len(h.Nodes)), may && h.Priority <= 1
+						cost, nodes, may = cost+c, nodes+int32(len(h.Nodes)), may && h.Priority != nil && *h.Priority <= 1
 					}
 				}
 				if may && nodes >= need {
@@ -173,8 +176,47 @@ func TestPlanRoomKeepsJobsTogether(t *testing.T) {
 	}
 	snap := s.Publish(0)
 	v := snap.View()
-	m := PlanRoom(snap, &v, 2, 0)
+	m := PlanRoom(snap, &v, 2, nil)
 	if m == nil || len(m.Moves) != 2 || m.Opens != "nvl-0000" || m.CostKnown || m.Moves[0].To != "" {
 		t.Errorf("plan %+v, want a and b to end and a cost that is assumed", m)
+	}
+}
+
+func TestOnlyKnownPrioritiesMakeRoomForAKnownOne(t *testing.T) {
+	for name, test := range map[string]struct {
+		holds, asks *int64
+		moves       bool
+	}{
+		"a lower priority moves":                   {new(int64(1)), new(int64(2)), true},
+		"an equal one moves":                       {new(int64(0)), new(int64(0)), true},
+		"a higher one stays":                       {new(int64(1)), new(int64(0)), false},
+		"an unknown one stays":                     {nil, new(int64(5)), false},
+		"any moves where the asker gives none":     {new(int64(9)), nil, true},
+		"an unknown one for one that is not given": {nil, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewState(cluster(t, []int32{2, 2}, 4))
+			for node := range int32(2) {
+				key := string(rune('a' + node))
+				if err := s.Hold(&Hold{Key: key, Job: key, Nodes: []Share{{node, 4}}, Preemptible: true, Priority: test.holds, Restart: -1, Unsaved: -1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for node := range int32(2) { // the other domain is held for good
+				key := string(rune('y' + node))
+				if err := s.Hold(&Hold{Key: key, Job: key, Nodes: []Share{{node + 2, 4}}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			snap := s.Publish(0)
+			v := snap.View()
+			m := PlanRoom(snap, &v, 2, test.asks)
+			if (m != nil) != test.moves {
+				t.Fatalf("got %+v, want a plan: %v", m, test.moves)
+			}
+			if m != nil && m.Moves[0].Priority != test.holds {
+				t.Errorf("a move tells priority %v, want %v", m.Moves[0].Priority, test.holds)
+			}
+		})
 	}
 }

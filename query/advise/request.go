@@ -44,8 +44,9 @@ type Request struct {
 	SparesPerDomain *int `json:"spares_per_domain,omitempty"`
 	// Preempt is "plan" to be told who would have to make room.
 	Preempt string `json:"preempt,omitempty"`
-	// Priority is the job's own: those of a higher one are not asked to make room. 0 = not said: then all may be.
-	Priority int64 `json:"priority,omitempty"`
+	// Priority is the job's own: those of a higher one, or of one that nobody tells, are not asked to make room. Absent = not
+	// said: then all may be.
+	Priority *int64 `json:"priority,omitempty"`
 	// Candidates is the most to answer with; 0 for 3.
 	Candidates int `json:"candidates,omitempty"`
 	// AllowStale wants an answer from an old snapshot too, marked as such.

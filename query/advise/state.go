@@ -24,8 +24,9 @@ type Hold struct {
 	Nodes  []Share
 	Start  int64
 	// End is the estimated end; 0 where there is none.
-	End         int64
-	Priority    int64
+	End int64
+	// Priority is the scheduler's, a higher one goes first; nil where not known.
+	Priority    *int64
 	Preemptible bool
 	// Probe marks a verification job that any real job may evict: its GPUs count as free, and are marked so.
 	Probe bool

@@ -259,14 +259,15 @@ func price(h, from *advise.Hold) {
 }
 
 func samePrice(a, b *advise.Hold) bool {
-	return a.Priority == b.Priority && a.Preemptible == b.Preemptible && a.Restart == b.Restart && a.Saved == b.Saved && a.SaveEvery == b.SaveEvery
+	same := a.Priority == b.Priority || a.Priority != nil && b.Priority != nil && *a.Priority == *b.Priority
+	return same && a.Preemptible == b.Preemptible && a.Restart == b.Restart && a.Saved == b.Saved && a.SaveEvery == b.SaveEvery
 }
 
 // tell adds what a record says of it. Who says how often work is saved and not when it was last has saved none since the
 // start.
 func tell(h *advise.Hold, p *event.Placement) {
 	if p.Priority != nil {
-		h.Priority = p.GetPriority()
+		h.Priority = new(p.GetPriority())
 	}
 	if p.Preemptible != nil {
 		h.Preemptible = p.GetPreemptible()

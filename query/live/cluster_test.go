@@ -181,12 +181,21 @@ func TestAHoldTellsWhatItWouldCostToMoveIt(t *testing.T) {
 	}), start)
 	want := func(h *advise.Hold, restart, saved, every int64) {
 		t.Helper()
-		if h == nil || h.Priority != 7 || !h.Preemptible || h.Restart != restart || h.Saved != saved || h.SaveEvery != every {
+		if h == nil || h.Priority == nil || *h.Priority != 7 || !h.Preemptible || h.Restart != restart || h.Saved != saved || h.SaveEvery != every {
 			t.Errorf("got %+v, want priority 7, preemptible, restart %d, saved %d, every %d", h, restart, saved, every)
 		}
 	}
 	key := runKey("7", "")
 	want(c.state.Holding(key), 300, start, 1800)
+	again := edit(record(event.State_RUNNING, 1, "d0n0", "d0n1"), func(p *event.Placement) { p.Priority = ptr(int64(7)) })
+	if c.placement(again, start) {
+		t.Error("the same priority told again is no change")
+	}
+	silent := small(t)
+	silent.placement(record(event.State_RUNNING, 1, "d0n0"), start)
+	if h := silent.state.Holding(key); h == nil || h.Priority != nil {
+		t.Errorf("got %+v, want a priority that is not known", h)
+	}
 	// A source that does not tell changes nothing of it; one that tells of a checkpoint does.
 	c.placement(edit(record(event.State_RUNNING, 2, "d0n0"), func(p *event.Placement) { p.Source = "slurm.rest" }), start)
 	want(c.state.Holding(key), 300, start, 1800)
