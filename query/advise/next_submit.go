@@ -17,16 +17,18 @@ func NextSubmit(scheduler string, nodes, domains int) string {
 			break
 		}
 	}
+	even := segment > 1
 	switch {
-	case segment == 1 && nodes > 1:
-		word := "domains"
-		if domains == 1 {
-			word = "domain"
-		}
-		return fmt.Sprintf("ask for a node count that divides evenly, for example %d nodes with --segment=%d; %d has no even split over %d %s",
-			share*domains, share, nodes, domains, word)
+	case share == 1: // one node in each domain: nothing can be kept together
+		return ""
+	case scheduler == "kubernetes" && !even:
+		return fmt.Sprintf("ask for a pod count that divides evenly, for example %d pods in slices of %d at the NVLink domain's level; %d has no even split over %d domains",
+			share*domains, share, nodes, domains)
 	case scheduler == "kubernetes":
 		return fmt.Sprintf("annotate the pod set with kueue.x-k8s.io/podset-required-topology, or a slice of %d pods, at the NVLink domain's level", segment)
+	case !even:
+		return fmt.Sprintf("ask for a node count that divides evenly, for example %d nodes with --segment=%d; %d has no even split over %d domains",
+			share*domains, share, nodes, domains)
 	case segment == nodes:
 		return fmt.Sprintf("sbatch --segment=%d keeps all %d nodes in one domain (it may wait for one).", segment, nodes)
 	}
