@@ -99,6 +99,8 @@ type Ledger struct {
 	answers  chan Answer
 	feedback chan Feedback
 
+	gradeWithin time.Duration // bounds one grading for /metrics: no row is stored meanwhile
+
 	stored, dropped *prometheus.CounterVec
 	grades          *prometheus.GaugeVec
 	inside          *prometheus.GaugeVec
@@ -110,7 +112,7 @@ func New(cfg Config, deps Deps) (*Ledger, error) {
 		return nil, fmt.Errorf("advise.ledger: %w", err)
 	}
 	l := &Ledger{
-		cfg: cfg, deps: deps, answers: make(chan Answer, cfg.Queue), feedback: make(chan Feedback, cfg.Queue),
+		cfg: cfg, deps: deps, answers: make(chan Answer, cfg.Queue), feedback: make(chan Feedback, cfg.Queue), gradeWithin: insertWithin,
 		stored:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_advise_ledger_stored_total", Help: "Rows of the advice ledger stored, by table."}, []string{"table"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_advise_ledger_dropped_total", Help: "Rows of the advice ledger given up, by why."}, []string{"why"}),
 		grades:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_advise_graded", Help: "Answers of the last day by what became of them."}, []string{"cluster", "what"}),
@@ -175,6 +177,8 @@ func (l *Ledger) Run(ctx context.Context) error {
 			answers.send()
 			feedback.send()
 		case <-grade.C:
+			answers.send() // no insert stays open meanwhile
+			feedback.send()
 			l.measure(ctx)
 		}
 	}
@@ -270,6 +274,8 @@ func (p *pending) close() {
 }
 
 func (l *Ledger) measure(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, l.gradeWithin)
+	defer cancel()
 	grades, err := l.Grades(ctx, "", l.deps.Now().Add(-24*time.Hour))
 	if err != nil {
 		l.deps.Log.Warn("grading advice failed", "error", err)

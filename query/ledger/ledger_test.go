@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -191,5 +192,41 @@ func TestSplitsOfThePastGiveTheSpeedBetweenDomains(t *testing.T) {
 	}
 	if f := fits[0]; f.Cluster != "c1" || f.Calibration.Jobs != 3 || f.Calibration.Before != 0 || f.Calibration.After != 1 || f.Calibration.Cluster > 30 {
 		t.Errorf("got %+v, want all three splits outside the interval at 50 GB/s, inside at about 25 or less", f)
+	}
+}
+
+// hanging answers no question.
+type hanging struct{ driver.Conn }
+
+func (hanging) Select(ctx context.Context, _ any, _ string, _ ...any) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestGradingThatHangsHoldsNoAnswersUp(t *testing.T) {
+	db := testenv.ClickHouse(t)
+	if err := clickhouse.Migrate(t.Context(), db.Conn, clickhouse.Options{Database: db.Database}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.Every, cfg.Grade = time.Hour, 20*time.Millisecond
+	reg := prometheus.NewRegistry()
+	l, err := New(cfg, Deps{Write: db.Conn, Read: hanging{db.Conn}, Log: slog.New(slog.DiscardHandler), Registry: reg, Now: func() time.Time { return noon }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.gradeWithin = 20 * time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- l.Run(ctx) }()
+	defer func() { stop(); <-done }()
+	for n := range 3 { // each is sent before the next grading asks
+		l.Add(Answer{AskedAt: noon, Cluster: "c1", AdviceID: fmt.Sprint("A", n)})
+		testenv.Eventually(t, 10*time.Second, func() error {
+			if got := metric(t, reg, "spillway_advise_ledger_stored_total"); got != float64(n+1) {
+				return fmt.Errorf("%g answers are stored, want %d", got, n+1)
+			}
+			return nil
+		})
 	}
 }
