@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -369,6 +370,74 @@ func TestEveryQueryOfEveryBoard(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestBoardsGoByTheNewestWord has runs of which an older version says something else.
+func TestBoardsGoByTheNewestWord(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	db := testenv.ClickHouse(t)
+	if err := schema.Migrate(t.Context(), db, schema.Options{Database: db.Database}); err != nil {
+		t.Fatal(err)
+	}
+	at := func(d time.Duration) string { return now.Add(d).UTC().Format("'2006-01-02 15:04:05'") }
+	begun, heard, soon, past := at(-time.Hour), at(-time.Minute), at(time.Hour), at(-30*time.Minute)
+	run := "INSERT INTO attempts (cluster, job_id, attempt, account, queue, state, start, observed_last, version, is_deleted) VALUES ('c', "
+	waiting := "INSERT INTO attempts (cluster, job_id, attempt, state, planned_start, planned_nodes, observed_last, version) VALUES ('c', "
+	for _, statement := range []string{
+		// One insert a version: those of one insert are made one.
+		run + "'moved', 'r0', 'ml', 'before', 'running', " + begun + ", " + heard + ", 1, 0)",
+		run + "'moved', 'r0', 'ml', 'after', 'running', " + begun + ", " + heard + ", 2, 0)",
+		run + "'withdrawn', 'r0', 'ml', 'withdrawn', 'running', " + begun + ", " + heard + ", 1, 0)",
+		run + "'withdrawn', 'r0', 'ml', 'withdrawn', 'running', " + begun + ", " + heard + ", 2, 1)",
+		"INSERT INTO verdicts (cluster, job_id, attempt, valid_from, valid_to, outcome, gpus, domains_used, excess_domains, version) VALUES " +
+			"('c', 'moved', 'r0', " + begun + ", '2200-01-01', 'spill', 8, 2, 1, 1), ('c', 'withdrawn', 'r0', " + begun + ", '2200-01-01', 'spill', 8, 2, 1, 1)",
+		waiting + "'waits', 'r0', 'pending', " + soon + ", ['n-waits'], " + heard + ", 1)",
+		waiting + "'overdue', 'r0', 'pending', " + past + ", ['n-overdue'], " + heard + ", 1)",
+		waiting + "'replanned', 'r0', 'pending', " + soon + ", ['n-first'], " + heard + ", 1)",
+		waiting + "'replanned', 'r0', 'pending', NULL, [], " + heard + ", 2)",
+		waiting + "'gone', 'r0', 'pending', " + soon + ", ['n-gone'], " + heard + ", 1)",
+		waiting + "'gone', 'r0', 'cancelled', " + soon + ", ['n-gone'], " + heard + ", 2)",
+	} {
+		if err := db.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%v in\n%s", err, statement)
+		}
+	}
+	g := grafana{from: now.Add(-24 * time.Hour), to: now, step: 10 * time.Minute, vars: map[string][]string{"cluster": nil}}
+	seen := map[string]string{}
+	wanted := map[string]string{
+		"spillway-spills/By account and queue":        "queue=after placements=1",
+		"spillway-spills/Asked and got, by queue":     "queue=after placements=1",
+		"spillway-topology/Scheduler's view and ours": "node=n-waits scheduler=kept for job waits",
+	}
+	for _, b := range boards(t) {
+		for _, q := range statements(t, b) {
+			if wanted[q.name] == "" {
+				continue
+			}
+			sql, err := g.expand(q.sql)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := ask(t.Context(), db, sql)
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, sql)
+			}
+			var lines []string
+			for _, row := range got.rows {
+				var words []string
+				for i, c := range got.columns {
+					if slices.Contains([]string{"queue", "placements", "node", "scheduler"}, c) {
+						words = append(words, fmt.Sprintf("%s=%v", c, reflect.ValueOf(row[i]).Elem()))
+					}
+				}
+				lines = append(lines, strings.Join(words, " "))
+			}
+			seen[q.name] = strings.Join(lines, "; ")
+		}
+	}
+	if diff := cmp.Diff(wanted, seen); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -46,7 +46,7 @@ func variable(name, label, sql string) *dashboard.QueryVariableBuilder {
 
 // expand puts the parts that several queries share in their place.
 func expand(sql string) string {
-	parts := strings.NewReplacer("@capacity_now", capacityNow, "@labels", labels, "@held", held, "@runs", runs, "@verdicts", verdicts)
+	parts := strings.NewReplacer("@capacity_now", capacityNow, "@labels", labels, "@held", held, "@runs", runs, "@startedRuns", startedRuns, "@verdicts", verdicts)
 	return strings.TrimSpace(strings.ReplaceAll(parts.Replace(sql), "@clusters", clusters))
 }
 

@@ -32,13 +32,12 @@ SELECT $__timeInterval(valid_from) AS time, if(countIf(outcome != 'unknown') = 0
 FROM @verdicts GROUP BY time ORDER BY time`)).
 		WithPanel(rows("By account and queue", "GPU-hours in placements that spilled, and how often what was asked at a level was not given.", `
 WITH h AS (SELECT cluster, cityHash64(cluster, job_id, attempt) AS run, valid_from, least(valid_to, toDateTime64($__toTime, 3, 'UTC')) AS until, outcome, gpus, cause FROM @verdicts),
-     -- Account and queue are the same in every version of a run, so any will do.
-     r AS (SELECT cityHash64(cluster, job_id, attempt) AS run, account, queue FROM attempts WHERE @clusters AND observed_last >= $__fromTime AND is_deleted = 0 AND probe = 0)
+     r AS @startedRuns
 SELECT h.cluster AS cluster, r.account AS account, r.queue AS queue, count() AS placements, countIf(h.outcome = 'spill') AS spills,
        round(sumIf(ifNull(h.gpus, 0) * dateDiff('second', h.valid_from, h.until), h.outcome = 'spill') / 3600) AS spilled_gpu_hours,
        countIf(h.cause = 'policy') AS policy, countIf(h.cause = 'timing') AS timing, countIf(h.cause = 'repack') AS repack, countIf(h.cause = 'capacity') AS capacity,
        countIf(h.outcome = 'unknown') AS unknown
-FROM h INNER ANY JOIN r ON r.run = h.run
+FROM h INNER JOIN r ON r.run = h.run
 GROUP BY cluster, account, queue ORDER BY spilled_gpu_hours DESC LIMIT 100`)).
 		WithPanel(rows("Asked and got, by queue", "How often what was asked at a level ended in more domains than its size needs. Narrow: in as few as can be, or in whole segments.", `
 WITH h AS
@@ -47,11 +46,11 @@ WITH h AS
          FROM (SELECT cluster, job_id, attempt, seq, outcome, excess_domains, intent, is_deleted FROM verdicts WHERE @clusters AND $__timeFilter(valid_from) ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq)
          WHERE is_deleted = 0
      ),
-     r AS (SELECT cityHash64(cluster, job_id, attempt) AS run, queue FROM attempts WHERE @clusters AND observed_last >= $__fromTime AND is_deleted = 0 AND probe = 0)
+     r AS @startedRuns
 SELECT h.cluster AS cluster, r.queue AS queue, multiIf(startsWith(h.intent, 'segment='), 'segment', h.intent IN ('', 'none'), 'nothing', h.intent) AS asked, count() AS placements,
        countIf(h.outcome NOT IN ('unknown', 'spill')) AS narrow, countIf(h.outcome = 'spill') AS wider,
        if(narrow + wider = 0, NULL, wider / (narrow + wider)) AS wider_share, if(wider = 0, NULL, avgIf(h.excess_domains, h.outcome = 'spill')) AS domains_too_many, countIf(h.outcome = 'unknown') AS unknown
-FROM h INNER ANY JOIN r ON r.run = h.run
+FROM h INNER JOIN r ON r.run = h.run
 GROUP BY cluster, queue, asked ORDER BY wider DESC LIMIT 200`).Span(12).OverrideByName("wider_share", unit("percentunit"))).
 		WithPanel(promLines("Life-cycle exceptions", "Running jobs whose facts do not fit together, by kind; the page's view Exceptions lists them with what to do.", "short",
 			`sum by (cluster, kind) (spillway_lifecycle_exceptions{cluster!="spillway-probe"})`, "{{cluster}} {{kind}}").Height(10))

@@ -88,3 +88,17 @@ const runs = `(
     )
     WHERE is_deleted = 0
 )`
+
+// startedRuns are the runs heard of since the time range began, each by a hash, as its newest version has them: a job may
+// change its queue while it waits, and a run may be withdrawn.
+const startedRuns = `(
+    SELECT run, newest.1 AS account, newest.2 AS queue
+    FROM
+    (
+        SELECT cityHash64(cluster, job_id, attempt) AS run, argMax((account, queue, probe, is_deleted), version) AS newest
+        FROM attempts
+        WHERE @clusters AND observed_last >= $__fromTime
+        GROUP BY run
+    )
+    WHERE newest.3 = 0 AND newest.4 = 0
+)`

@@ -60,10 +60,16 @@ SELECT * FROM
     SELECT cluster, node, 'kept out' AS difference, if(reason = '', state_raw, concat(state_raw, ': ', reason)) AS scheduler, 'held by nobody' AS spillway
     FROM s WHERE schedulable = 0 AND gpus_present > 0 AND (cluster, node) NOT IN (SELECT cluster, node FROM busy)
     UNION ALL
-    SELECT cluster, node, 'planned', concat('kept for job ', min(job_id)), 'free now'
-    FROM (SELECT * FROM attempts WHERE @clusters AND state = 'pending' AND notEmpty(planned_nodes) ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt)
+    SELECT cluster, node, 'planned', concat('kept for job ', argMin(job_id, assumeNotNull(planned_start))), 'free now'
+    FROM
+    (
+        SELECT cluster, job_id, attempt, state, planned_start, planned_nodes, is_deleted
+        FROM attempts
+        WHERE @clusters AND (cluster, job_id, attempt) IN (SELECT cluster, job_id, attempt FROM attempts WHERE @clusters AND state = 'pending' AND notEmpty(planned_nodes))
+        ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt
+    )
     ARRAY JOIN planned_nodes AS node
-    WHERE is_deleted = 0 AND (cluster, node) NOT IN (SELECT cluster, node FROM busy)
+    WHERE is_deleted = 0 AND state = 'pending' AND planned_start > $__toTime AND (cluster, node) NOT IN (SELECT cluster, node FROM busy)
     GROUP BY cluster, node
     UNION ALL
     SELECT cluster, node, 'domain', concat(source_b, ': ', domain_b), concat(source_a, ': ', domain_a)
