@@ -116,17 +116,24 @@ func jobsFor(ctx context.Context, cfg *policysim.Config, c *client, trace string
 	return nil
 }
 
+// mostRuns are taken from a history; the service gives no more at once.
+const mostRuns = 200_000
+
 // historyOf takes jobs and the shape of the fleet from a running service.
 func historyOf(ctx context.Context, cfg *policysim.Config, c *client, since time.Duration, stderr io.Writer) error {
 	var runs read.Runs
 	from := time.Now().Add(-since).UTC().Format(time.RFC3339)
 	output := c.output
 	defer func() { c.output = output }()
-	if err := c.get(ctx, "/v1/runs", url.Values{"since": {from}, "limit": {"200000"}}, &runs); err != nil {
+	if err := c.get(ctx, "/v1/runs", url.Values{"since": {from}, "limit": {strconv.Itoa(mostRuns)}}, &runs); err != nil {
 		return err
 	}
 	if len(runs.Runs) == 0 {
 		return &exitError{exitNotFound, fmt.Errorf("no run of the last %s has ended: widen --since", since)}
+	}
+	if !runs.Complete {
+		fmt.Fprintf(stderr, "more than %d runs: those submitted after %s are left out: shorten --since, or choose one cluster with --cluster\n",
+			mostRuns, runs.Runs[len(runs.Runs)-1].Submit.UTC().Format(time.RFC3339))
 	}
 	var domains read.Domains
 	if err := c.get(ctx, "/v1/domains", url.Values{}, &domains); err != nil {

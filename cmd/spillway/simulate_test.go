@@ -1,0 +1,37 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/query/advise/policysim"
+	"github.com/spillway-io/spillway/query/read"
+)
+
+func TestAHistoryThatIsCutSaysSo(t *testing.T) {
+	submit := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)
+	for name, complete := range map[string]bool{"all of it": true, "the newest are missing": false} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var answer any = read.Domains{}
+				if r.URL.Path == "/v1/runs" {
+					answer = read.Runs{Complete: complete, Runs: []read.Run{{Cluster: "c1", JobID: "1", Submit: submit, Start: submit, End: submit.Add(time.Hour), GPUs: 8}}}
+				}
+				_ = json.NewEncoder(w).Encode(answer)
+			}))
+			defer server.Close()
+			cfg, stderr := policysim.DefaultConfig(), &strings.Builder{}
+			c := &client{base: server.URL, output: "table", formats: []string{"table", "json"}}
+			if err := historyOf(t.Context(), &cfg, c, time.Hour, stderr); err != nil {
+				t.Fatal(err)
+			}
+			if told := strings.Contains(stderr.String(), "submitted after 2026-11-29T10:00:00Z are left out"); told == complete {
+				t.Errorf("told %q", stderr)
+			}
+		})
+	}
+}
