@@ -22,27 +22,32 @@ type Compare struct {
 
 // Alike is one run in a comparison. Nulls are unknown.
 type Alike struct {
-	JobID       string     `json:"job_id"`
-	Attempt     uint32     `json:"attempt"`
-	State       string     `json:"state"`
-	Start       *time.Time `json:"start"`
-	RanS        *float64   `json:"ran_seconds" doc:"null = it runs, or its end is not known."`
-	WaitedS     *float64   `json:"waited_seconds"`
-	GPUs        *uint32    `json:"gpus"`
-	Outcome     *string    `json:"outcome" doc:"null = not judged"`
-	Cause       *string    `json:"cause"`
-	DomainsUsed *uint32    `json:"domains_used"`
-	DomainsMin  *uint32    `json:"domains_min"`
-	Excess      *int32     `json:"excess_domains"`
-	Balance     *float32   `json:"balance"`
-	NVLinkGBs   *float64   `json:"nvlink_gb_s"`
-	ScaleOutGBs *float64   `json:"scale_out_gb_s"`
+	JobID   string     `json:"job_id"`
+	Attempt uint32     `json:"attempt"`
+	State   string     `json:"state"`
+	Start   *time.Time `json:"start"`
+	RanS    *float64   `json:"ran_seconds" doc:"null = it runs, or its end is not known."`
+	WaitedS *float64   `json:"waited_seconds"`
+	GPUs    *uint32    `json:"gpus"`
+	Outcome *string    `json:"outcome" doc:"null = not judged"`
+	Cause   *string    `json:"cause"`
+	// With UnknownNodes the domains are the least there can be: such a run is held against none.
+	UnknownNodes *uint32  `json:"unknown_nodes" doc:"Nodes whose NVLink domain was not known: domains_used and excess_domains are the least they can be then; null = not judged."`
+	DomainsUsed  *uint32  `json:"domains_used"`
+	DomainsMin   *uint32  `json:"domains_min"`
+	Excess       *int32   `json:"excess_domains"`
+	Balance      *float32 `json:"balance"`
+	NVLinkGBs    *float64 `json:"nvlink_gb_s"`
+	ScaleOutGBs  *float64 `json:"scale_out_gb_s"`
 }
 
 // alikeBasis says what is compared.
-const alikeBasis = "earlier runs of the same user and name in this cluster; better or worse is said against those of the same number of GPUs"
+const alikeBasis = "runs of the same user and name in this cluster in the 90 days before; better or worse is said against those of the same number of GPUs"
 
 const maxAlike = 20
+
+// alikeFor is how far back a comparison looks: what ran before that ran on other software and, often, another fleet.
+const alikeFor = 90 * 24 * time.Hour
 
 // Compare holds an attempt (-1 = the newest) of a job against at most maxAlike earlier runs of its user and name.
 func (r *Reader) Compare(ctx context.Context, cluster, jobID string, attempt int32) (*Compare, error) {
@@ -73,6 +78,7 @@ func (r *Reader) Compare(ctx context.Context, cluster, jobID string, attempt int
 		GPUs        *uint32    `ch:"gpus"`
 		Outcome     *string    `ch:"outcome"`
 		Cause       *string    `ch:"cause"`
+		Unknown     *uint32    `ch:"unknown_nodes"`
 		DomainsUsed *uint32    `ch:"domains_used"`
 		DomainsMin  *uint32    `ch:"domains_min"`
 		Excess      *int32     `ch:"excess_domains"`
@@ -80,14 +86,14 @@ func (r *Reader) Compare(ctx context.Context, cluster, jobID string, attempt int
 		NVLink      *float64   `ch:"nvlink"`
 		ScaleOut    *float64   `ch:"scale_out"`
 	}](ctx, r, "alike", params{"cluster": job.Cluster, "user": a.User, "name": a.Name, "job_id": job.JobID, "attempt": a.Key}.
-		time("before", before).uint("limit", maxAlike))
+		time("since", before.Add(-alikeFor)).time("before", before).uint("limit", maxAlike))
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range got {
 		run := Alike{
 			JobID: e.JobID, Attempt: e.Number, State: e.State, Start: e.Start, RanS: between(e.Start, e.End), WaitedS: between(e.Submit, e.Start), GPUs: e.GPUs,
-			Outcome: e.Outcome, DomainsUsed: e.DomainsUsed, DomainsMin: e.DomainsMin, Excess: e.Excess, Balance: e.Balance, NVLinkGBs: giga(e.NVLink), ScaleOutGBs: giga(e.ScaleOut),
+			Outcome: e.Outcome, UnknownNodes: e.Unknown, DomainsUsed: e.DomainsUsed, DomainsMin: e.DomainsMin, Excess: e.Excess, Balance: e.Balance, NVLinkGBs: giga(e.NVLink), ScaleOutGBs: giga(e.ScaleOut),
 		}
 		if e.Cause != nil {
 			run.Cause = text(*e.Cause)
@@ -102,6 +108,7 @@ func alikeOf(job *Job, a Attempt) Alike {
 	run := Alike{JobID: job.JobID, Attempt: a.Attempt, State: a.State, Start: a.Start, RanS: between(a.Start, a.End), WaitedS: between(a.Submit, a.Start), GPUs: a.GPUs}
 	if v := a.Verdict; v != nil {
 		run.Outcome, run.Cause, run.DomainsUsed, run.DomainsMin, run.Excess, run.Balance = &v.Outcome, v.Cause, v.DomainsUsed, v.DomainsMin, v.ExcessDomains, v.Balance
+		run.UnknownNodes = &v.UnknownNodes
 		if v.GPUs != nil {
 			run.GPUs = v.GPUs
 		}
@@ -120,16 +127,20 @@ func between(from, to *time.Time) *float64 {
 	return &s
 }
 
-// judged reports whether a run's placement can be held against another's.
+// judged reports whether a run's placement can be held against another's: all its domains are known.
 func (a Alike) judged() bool {
-	return a.Outcome != nil && *a.Outcome != "unknown" && a.Excess != nil && a.DomainsUsed != nil && a.GPUs != nil
+	return (a.UnknownNodes == nil || *a.UnknownNodes == 0) && a.Outcome != nil && *a.Outcome != "unknown" && a.Excess != nil && a.DomainsUsed != nil && a.GPUs != nil
 }
 
 // conclude says how this run sits against the last one of its size, and how long such runs took.
 func (c *Compare) conclude() {
 	say := func(format string, args ...any) { c.Lines = append(c.Lines, fmt.Sprintf(format, args...)) }
 	if len(c.Earlier) == 0 {
-		say("First of its kind: no earlier run of this user and name is known.")
+		say("First of its kind: no run of this user and name in the 90 days before is known.")
+		return
+	}
+	if n := c.This.UnknownNodes; n != nil && *n > 0 {
+		say("Cannot say: the NVLink domain of %s %s not known, so its domains could not all be counted.", plural(int(*n), "node"), map[bool]string{true: "is", false: "are"}[*n == 1])
 		return
 	}
 	if !c.This.judged() {

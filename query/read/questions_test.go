@@ -17,17 +17,20 @@ func TestComparisonWithEarlierRuns(t *testing.T) {
 		gpus, used, excess    int
 		balance               float64
 		outcome               string
+		unknown               int // nodes of unknown domain: used and excess are the least they can be
 	}
 	series := []run{
-		{"1", "01:00", "02:00", "completed", 64, 1, 0, 1, "one_domain"},
-		{"2", "02:00", "03:10", "completed", 64, 1, 0, 1, "one_domain"},
-		{"3", "03:00", "05:00", "completed", 64, 3, 2, 0.25, "spill"},
-		{"4", "05:00", "06:00", "completed", 128, 2, 0, 1, "minimal_spread"},
-		{"5", "06:00", "08:00", "completed", 64, 2, 1, 0.5, "spill"},
-		{"6", "08:00", "", "running", 64, 2, 1, 0.8, "spill"},
-		{"7", "09:00", "", "running", 64, 2, 1, 0.75, "spill"},
-		{"8", "10:00", "", "running", 64, 0, 0, 0, "unknown"},
-		{"9", "11:00", "", "running", 64, 1, 0, 1, "one_domain"},
+		{"1", "01:00", "02:00", "completed", 64, 1, 0, 1, "one_domain", 0},
+		{"2", "02:00", "03:10", "completed", 64, 1, 0, 1, "one_domain", 0},
+		{"3", "03:00", "05:00", "completed", 64, 3, 2, 0.25, "spill", 0},
+		{"4", "05:00", "06:00", "completed", 128, 2, 0, 1, "minimal_spread", 0},
+		{"5", "06:00", "08:00", "completed", 64, 2, 1, 0.5, "spill", 0},
+		{"6", "08:00", "", "running", 64, 2, 1, 0.8, "spill", 0},
+		{"7", "09:00", "", "running", 64, 2, 1, 0.75, "spill", 0},
+		{"8", "10:00", "", "running", 64, 0, 0, 0, "unknown", 0},
+		{"9", "11:00", "", "running", 64, 1, 0, 1, "one_domain", 0},
+		{"10", "11:20", "", "running", 64, 2, 1, 0.5, "spill", 1},
+		{"11", "11:40", "", "running", 64, 1, 0, 1, "one_domain", 0},
 	}
 	var statements []string
 	for _, s := range series {
@@ -44,13 +47,19 @@ func TestComparisonWithEarlierRuns(t *testing.T) {
 				VALUES ('c', '%s', 'r0', 'train', 'ada', '%s', '2026-11-29 %s:00', '2026-11-29 %s:00', %s, %d, 1)`, s.id, s.state, s.start, s.start, end, s.gpus),
 			fmt.Sprintf(`INSERT INTO placements (cluster, job_id, attempt, valid_from, valid_to, nodes, gpus, version)
 				VALUES ('c', '%s', 'r0', '2026-11-29 %s:00', ifNull(%s, '2200-01-01'), ['n'], %d, 1)`, s.id, s.start, end, s.gpus),
-			fmt.Sprintf(`INSERT INTO verdicts (cluster, job_id, attempt, valid_from, valid_to, outcome, gpus, domains_used, domains_min, excess_domains, balance, version)
-				VALUES ('c', '%s', 'r0', '2026-11-29 %s:00', '2200-01-01', '%s', %d, %s, 1, %s, %g, 1)`, s.id, s.start, s.outcome, s.gpus, used, excess, s.balance))
+			fmt.Sprintf(`INSERT INTO verdicts (cluster, job_id, attempt, valid_from, valid_to, outcome, gpus, domains_used, domains_min, excess_domains, balance, unknown_nodes, version)
+				VALUES ('c', '%s', 'r0', '2026-11-29 %s:00', '2200-01-01', '%s', %d, %s, 1, %s, %g, %d, 1)`, s.id, s.start, s.outcome, s.gpus, used, excess, s.balance, s.unknown))
 	}
 	statements = append(statements,
 		// Another user's run of the same name is other work; a run without a name is comparable to none.
 		`INSERT INTO attempts (cluster, job_id, attempt, name, user, state, start, end, gpus, version) VALUES ('c', '20', 'r0', 'train', 'bob', 'completed', '2026-11-29 02:30:00', '2026-11-29 02:40:00', 64, 1)`,
-		`INSERT INTO attempts (cluster, job_id, attempt, name, user, state, start, gpus, version) VALUES ('c', '21', 'r0', '', 'ada', 'running', '2026-11-29 02:30:00', 64, 1)`)
+		`INSERT INTO attempts (cluster, job_id, attempt, name, user, state, start, gpus, version) VALUES ('c', '21', 'r0', '', 'ada', 'running', '2026-11-29 02:30:00', 64, 1)`,
+		// Renamed while it waited: other work than it was at first.
+		`INSERT INTO attempts (cluster, job_id, attempt, name, user, state, start, gpus, version) VALUES ('c', '22', 'r0', 'train', 'ada', 'running', '2026-11-29 02:30:00', 64, 1)`,
+		`INSERT INTO attempts (cluster, job_id, attempt, name, user, state, start, gpus, version) VALUES ('c', '22', 'r0', 'renamed', 'ada', 'running', '2026-11-29 02:30:00', 64, 2)`,
+		// Longer ago than the comparison looks back.
+		`INSERT INTO attempts (cluster, job_id, attempt, name, user, state, start, gpus, version) VALUES ('c', '23', 'r0', 'rare', 'ada', 'completed', '2026-08-01 00:00:00', 64, 1),
+			('c', '24', 'r0', 'rare', 'ada', 'running', '2026-11-29 11:00:00', 64, 1)`)
 	r := migrated(t, statements...)
 	for id, want := range map[string]struct{ word, line string }{
 		"1":  {"", "First of its kind"},
@@ -62,6 +71,9 @@ func TestComparisonWithEarlierRuns(t *testing.T) {
 		"7":  {"same", "job 6"},
 		"8":  {"", "Cannot say: this run has no verdict"},
 		"9":  {"better", "1 domain; job 7"}, // not against job 8, of which nothing can be said
+		"10": {"", "Cannot say: the NVLink domain of 1 node is not known"},
+		"11": {"same", "1 domain; job 9"}, // not against job 10, of which only the least is known
+		"24": {"", "First of its kind"},
 		"21": {"", "do not tell the job's name"},
 	} {
 		got, err := r.Compare(t.Context(), "", id, -1)
@@ -76,7 +88,7 @@ func TestComparisonWithEarlierRuns(t *testing.T) {
 			t.Errorf("job %s: got %q and\n%s\nwant %q and %q", id, word, text, want.word, want.line)
 		}
 		for _, e := range got.Earlier {
-			if e.JobID == "20" || e.JobID == id {
+			if e.JobID == "20" || e.JobID == "22" || e.JobID == id {
 				t.Errorf("job %s is held against %s", id, e.JobID)
 			}
 		}
@@ -138,7 +150,11 @@ func TestWishesByQueue(t *testing.T) {
 			('c', '0', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'one_domain', 1, 0, 'preferred domain', true, 1), ('c', '1', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'spill', 3, 2, 'preferred domain', NULL, 1),
 			('c', '2', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'spill', 2, 1, 'preferred domain', NULL, 1), ('c', '3', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'unknown', NULL, NULL, 'preferred domain', NULL, 1),
 			('c', '4', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'minimal_spread', 2, 0, 'segment=16', true, 1), ('c', '5', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'spill', 2, 0, 'segment=4', false, 1),
-			('c', '6', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'one_domain', 1, 0, 'none', NULL, 1), ('c', '7', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'spill', 2, 1, 'none', NULL, 1)`)
+			('c', '6', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'one_domain', 1, 0, 'none', NULL, 1), ('c', '7', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'spill', 2, 1, 'none', NULL, 1)`,
+		// What began before the time by its newest word is not of this time.
+		`INSERT INTO attempts (cluster, job_id, attempt, queue, state, start, version) VALUES ('c', '9', 'r0', 'small', 'running', '2026-11-28 10:00:00', 1)`,
+		`INSERT INTO verdicts (cluster, job_id, attempt, valid_from, valid_to, outcome, domains_used, excess_domains, intent, version) VALUES ('c', '9', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'spill', 2, 1, 'none', 1)`,
+		`INSERT INTO verdicts (cluster, job_id, attempt, valid_from, valid_to, outcome, domains_used, excess_domains, intent, version) VALUES ('c', '9', 'r0', '2026-11-28 10:00:00', '2200-01-01', 'spill', 2, 1, 'none', 2)`)
 	got, err := r.Wishes(t.Context(), "", noon.Add(-24*time.Hour), noon)
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ export function compareCard(c) {
       { head: "Started", cell: (r) => (r.start ? h("time", { datetime: r.start }, clock(r.start)) : unknown()) },
       { head: "Verdict", cell: (r) => badge(r.outcome, r.cause) },
       { head: "GPUs", number: true, cell: (r) => figure(r.gpus) },
-      { head: "Domains", number: true, cell: (r) => figure(r.domains_used) }, { head: "Would do", number: true, cell: (r) => figure(r.domains_min) },
+      { head: "Domains", number: true, cell: (r) => [r.unknown_nodes && r.domains_used !== null ? "at least " : "", figure(r.domains_used)] }, { head: "Would do", number: true, cell: (r) => figure(r.domains_min) },
       { head: "Ran", number: true, cell: (r) => (r.ran_seconds === null ? (r.state === "running" ? "runs" : unknown()) : span(r.ran_seconds)) },
       { head: "Balance", number: true, cell: (r) => (r.balance === null ? unknown() : r.balance.toFixed(2)) },
       { head: "Waited", number: true, cell: (r) => (r.waited_seconds === null ? unknown() : span(r.waited_seconds)) },

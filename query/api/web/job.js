@@ -14,6 +14,8 @@ export function open(root, route, shell) {
   const wanted = route.query.get("attempt");
   let mapFor = ""; // the placement whose map is held
   let map = null;
+  let comparedFor = ""; // what the run was when it was compared: earlier runs do not change, so it is asked again only if it did
+  let comparison = null;
   put(root, h("h1", null, `Job ${id}`), box("loading", "Reading the job…"));
 
   async function placeMap(job, placement) {
@@ -29,6 +31,14 @@ export function open(root, route, shell) {
     return map;
   }
 
+  async function compareOf(a, placement, ask) {
+    const key = [a.attempt, a.state, a.end, placement?.from, JSON.stringify(a.verdict?.shape ?? null)].join(" ");
+    if (comparison && key === comparedFor) return comparison;
+    comparison = await ask();
+    comparedFor = key;
+    return comparison;
+  }
+
   return {
     every: 10000,
     async refresh() {
@@ -37,7 +47,7 @@ export function open(root, route, shell) {
       const a = job.attempts.find((x) => x.attempt === why.attempt) ?? job.attempts[0];
       const placement = a.placements[a.placements.length - 1];
       const of = (what) => asideOf(() => get(`${path}/${what}`, { cluster: job.cluster, attempt: a.attempt }));
-      const [held, traffic, compared, odd] = await Promise.all([placeMap(job, placement), of("traffic"), of("compare"), asideOf(() => get("/v1/exceptions", { cluster: job.cluster }))]);
+      const [held, traffic, compared, odd] = await Promise.all([placeMap(job, placement), of("traffic"), compareOf(a, placement, () => of("compare")), asideOf(() => get("/v1/exceptions", { cluster: job.cluster }))]);
       draw(job, a, why, placement, held, traffic, compared, odd?.exceptions.filter((x) => x.job_id === job.job_id && x.attempt === a.attempt) ?? []);
       return job;
     },

@@ -5,13 +5,18 @@ WITH newest AS
     SELECT cluster, job_id, attempt, outcome, excess_domains, domains_used, intent, intent_met
     FROM
     (
-        SELECT cluster, job_id, attempt, seq, outcome, excess_domains, domains_used, intent, intent_met, is_deleted
+        SELECT cluster, job_id, attempt, seq, valid_from, outcome, excess_domains, domains_used, intent, intent_met, is_deleted
         FROM verdicts
-        WHERE valid_from >= {since:DateTime64(3)} AND valid_from < {until:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE (cluster, job_id, attempt, seq) IN
+        (
+            SELECT cluster, job_id, attempt, seq
+            FROM verdicts
+            WHERE valid_from >= {since:DateTime64(3)} AND valid_from < {until:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        )
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq
     )
-    WHERE is_deleted = 0
+    WHERE is_deleted = 0 AND valid_from >= {since:DateTime64(3)} AND valid_from < {until:DateTime64(3)}
 ),
 runs AS
 (
