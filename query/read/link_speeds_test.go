@@ -77,6 +77,7 @@ func TestLinkSpeeds(t *testing.T) {
 	bench(day15, "all_reduce", "'a0','nobody'", "4,4", "NULL", big, "7e9", "")
 	bench(day15, "all_reduce", "'a0'", "4", "NULL", big, "690e9", "")
 	bench(day15, "all_reduce", "'a0','a1'", "4,4", "false", big, "184e9", "") // in one rack, and over NICs all the same
+	bench(day15, "all_reduce", "'b0','b1'", "4,4", "NULL", big, "500e9", "") // in one rack, and whether over NVLink nobody says
 	// None of these tells a speed.
 	bench(day15, "all_reduce", "'a0'", "4", "NULL", "1024", "1e9", "")
 	bench(day15, "all_reduce", "'a0'", "4", "NULL", big, "1e9", "wrong")
@@ -111,6 +112,8 @@ domain joined=false whole: 1 runs, bus 184/184/184, per GPU 46/46/46 of 1
 domain joined=false A all_reduce: 1 runs, bus 184/184/184, per GPU 46/46/46 of 1
 domain joined=true whole: 4 runs, bus 700/760/840, per GPU 700/760/840 of 4
 domain joined=true A all_reduce: 4 runs, bus 700/760/840, per GPU 700/760/840 of 4
+domain joined=- whole: 1 runs, bus 500/500/500, per GPU - of 0
+domain joined=- B all_reduce: 1 runs, bus 500/500/500, per GPU - of 0
 leaf joined=false whole: 1 runs, bus 180/180/180, per GPU 45/45/45 of 1
 leaf joined=false A+B all_reduce: 1 runs, bus 180/180/180, per GPU 45/45/45 of 1
 leaf joined=true whole: 1 runs, bus 200/200/200, per GPU 50/50/50 of 1

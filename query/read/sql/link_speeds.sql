@@ -66,7 +66,7 @@ speeds AS
            multiIf(p.node_count = 1, 'node', has(p.domains, ''), 'unknown', length(p.domains) = 1, 'domain',
                    p.shared = '', 'cluster', p.shared) AS level,
            multiIf(level = 'unknown', NULL,
-                   level IN ('node', 'domain') AND ifNull(joined, true), toUInt64(0), -- all over NVLink
+                   level = 'node' OR level = 'domain' AND ifNull(joined, false), toUInt64(0), -- all over NVLink
                    p.of_domain = p.of_node OR NOT ifNull(joined, true), p.of_node,
                    isNull(joined), NULL,
                    p.of_domain) AS k,
