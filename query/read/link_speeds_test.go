@@ -77,7 +77,7 @@ func TestLinkSpeeds(t *testing.T) {
 	bench(day15, "all_reduce", "'a0','nobody'", "4,4", "NULL", big, "7e9", "")
 	bench(day15, "all_reduce", "'a0'", "4", "NULL", big, "690e9", "")
 	bench(day15, "all_reduce", "'a0','a1'", "4,4", "false", big, "184e9", "") // in one rack, and over NICs all the same
-	bench(day15, "all_reduce", "'b0','b1'", "4,4", "NULL", big, "500e9", "") // in one rack, and whether over NVLink nobody says
+	bench(day15, "all_reduce", "'b0','b1'", "4,4", "NULL", big, "500e9", "")  // in one rack, and whether over NVLink nobody says
 	// None of these tells a speed.
 	bench(day15, "all_reduce", "'a0'", "4", "NULL", "1024", "1e9", "")
 	bench(day15, "all_reduce", "'a0'", "4", "NULL", big, "1e9", "wrong")

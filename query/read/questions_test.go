@@ -170,6 +170,35 @@ func TestWishesByQueue(t *testing.T) {
 	}
 }
 
+// TestViewsByWhatTheSchedulerGoesBy has a cluster whose scheduler reads node labels, one with Slurm's topology beside labels
+// that nobody schedules by, and one whose scheduler tells no topology.
+func TestViewsByWhatTheSchedulerGoesBy(t *testing.T) {
+	r := migrated(t,
+		`INSERT INTO membership (cluster, node, valid_from, valid_to, domain, source, version)
+			SELECT arrayJoin(['kube', 'slurm', 'mute']), 'n', '2026-11-01', '2200-01-01', 'u1', 'nvml', 1`,
+		`INSERT INTO node_states (cluster, node, valid_from, valid_to, gpus_present, gpus_usable, schedulable, version)
+			SELECT arrayJoin(['kube', 'slurm', 'mute']), 'n', '2026-11-01', '2200-01-01', 4, 4, true, 1`,
+		`INSERT INTO membership_events (loaded_at, cluster, node, source, removed, observed_at, revision) VALUES
+			('2026-11-01', 'kube', 'n', 'gfd_label', false, '2026-11-01', 1), ('2026-11-01', 'slurm', 'n', 'gfd_label', false, '2026-11-01', 1), ('2026-11-01', 'slurm', 'n', 'slurm_topology', false, '2026-11-01', 1),
+			('2026-11-01', 'mute', 'n', 'nvml', false, '2026-11-01', 1), ('2026-11-01', 'mute', 'n', 'cloud_label', false, '2026-11-01', 1), ('2026-11-02', 'mute', 'n', 'cloud_label', true, '2026-11-02', 2)`,
+		`INSERT INTO topology_conflicts (cluster, node, source_a, domain_a, source_b, domain_b, valid_from, valid_to, version)
+			SELECT arrayJoin(['kube', 'slurm']), 'n', 'nvml', 'u1', 'gfd_label', 'u2', '2026-11-29 10:00:00', '2200-01-01', 1`)
+	got, err := r.Views(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, d := range got.Differences {
+		lines = append(lines, fmt.Sprintf("%s %s %s: %s | %s", d.Cluster, d.Kind, d.Node, d.Scheduler, d.Spillway))
+	}
+	if diff := cmp.Diff([]string{"kube domain n: gfd_label: u2 | nvml: u1"}, lines); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"mute"}, got.NotCompared); diff != "" {
+		t.Errorf("not compared: -want +got:\n%s", diff)
+	}
+}
+
 func TestViewsOfTheSchedulerAndOurs(t *testing.T) {
 	r := migrated(t,
 		`INSERT INTO membership (cluster, node, valid_from, valid_to, domain, levels, source, version)

@@ -9,6 +9,7 @@ import (
 type Views struct {
 	At          time.Time    `json:"at"`
 	Differences []Difference `json:"differences" doc:"At most 5000."`
+	NotCompared []string     `json:"not_compared" doc:"Clusters whose scheduler tells no topology (Slurm's, topograph's or node labels): whether it places their nodes in the same domains is not known."`
 	Freshness   Freshness    `json:"freshness"`
 }
 
@@ -35,10 +36,15 @@ func (r *Reader) Views(ctx context.Context, cluster string) (*Views, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range got {
-		got[i].Label = names.label(got[i].Cluster, got[i].Domain)
+	out.Differences, out.NotCompared = []Difference{}, []string{}
+	for _, d := range got {
+		if d.Kind == "not_compared" {
+			out.NotCompared = append(out.NotCompared, d.Cluster)
+			continue
+		}
+		d.Label = names.label(d.Cluster, d.Domain)
+		out.Differences = append(out.Differences, d)
 	}
-	out.Differences = orEmpty(got)
 	out.Freshness, err = r.freshness(ctx, cluster)
 	return out, err
 }

@@ -33,7 +33,7 @@ export function open(root, route, shell) {
           { head: "Cluster", cell: (c) => c.cluster }, { head: "Node", cell: (c) => c.node }, { head: "Believed", cell: (c) => `${c.source_a}: ${c.domain_a || "unknown"}` },
           { head: "Contradicted by", cell: (c) => `${c.source_b}: ${c.domain_b || "unknown"}` }, { head: "Detail", cell: (c) => c.detail }, { head: "Since", cell: (c) => when(c.since) },
         ], t.conflicts)),
-        h("section", { class: "panel" }, h("h2", null, "Scheduler's view and ours"), differences(views.differences, unfolded)),
+        h("section", { class: "panel" }, h("h2", null, "Scheduler's view and ours"), notCompared(views.not_compared), differences(views, unfolded)),
         t.missing.length ? h("section", { class: "panel" }, h("h2", null, "Nodes without any membership record"), h("p", null, "The scheduler knows them, the topology does not. Check the topology collector."), h("p", null, t.missing.slice(0, 50).map((n) => n.node).join(", "), t.missing.length > 50 ? ` and ${t.missing.length - 50} more` : "")) : null,
         h("section", { class: "panel" }, h("h2", null, "Sources"), sourceTable(t.sources)));
       return t;
@@ -49,9 +49,19 @@ const differ = {
   not_in_topology: ["Unknown to the topology", "The scheduler gives these nodes out, and their NVLink domain is not known: jobs there cannot be judged."],
 };
 
+// notCompared names the clusters where nothing is known of the scheduler's domains.
+function notCompared(clusters) {
+  if (clusters.length === 0) return null;
+  return box("unknown", `Domains are not compared in ${clusters.slice(0, 10).join(", ")}${clusters.length > 10 ? ` and ${clusters.length - 10} more` : ""}.`,
+    "The scheduler tells no topology there: neither Slurm's, nor topograph's, nor node labels. Read it with the topology collector.");
+}
+
 // differences are the nodes that scheduler and Spillway see in another way, kind by kind.
-function differences(list, unfolded) {
-  if (list.length === 0) return box("empty", "Both see the same.", "No node is placed elsewhere, kept out, planned for a job that waits, or known to one of them only.");
+function differences(views, unfolded) {
+  const list = views.differences;
+  if (list.length === 0) return views.not_compared.length
+    ? box("empty", "No difference in what was compared.", "No node is kept out, planned for a job that waits, or known to one of them only.")
+    : box("empty", "Both see the same.", "No node is placed elsewhere, kept out, planned for a job that waits, or known to one of them only.");
   return Object.entries(differ).filter(([k]) => list.some((d) => d.kind === k)).map(([k, [word, long]]) => {
     const some = list.filter((d) => d.kind === k).sort((a, b) => (a.label ?? a.domain).localeCompare(b.label ?? b.domain, "en", { numeric: true }));
     return h("details", { open: unfolded.get(k) ?? some.length <= 8, ontoggle: (e) => unfolded.set(k, e.target.open) }, h("summary", null, h("b", null, word), `: ${plural(some.length, "node")}`), h("p", { class: "muted" }, long), table(`${word}: ${plural(some.length, "node")}`, [

@@ -1,4 +1,6 @@
--- Where the scheduler's view of a node and Spillway's differ, one row a node and difference. Parameters: cluster ('' = any), now.
+-- Where the scheduler's view of a node and Spillway's differ, one row a node and difference; and one row for each cluster
+-- whose scheduler tells no topology, so that domains are not compared. A scheduler's topology is Slurm's, or else what
+-- topograph wrote for it, or else the labels of the nodes. Parameters: cluster ('' = any), now.
 WITH states AS MATERIALIZED
 (
     SELECT cluster, node, gpus_present, gpus_usable, schedulable, state_raw, reason, valid_from
@@ -53,14 +55,10 @@ held AS MATERIALIZED
     )
     ARRAY JOIN nodes AS node
     WHERE is_deleted = 0 AND probe = 0 AND valid_from <= {now:DateTime64(3)} AND valid_to > {now:DateTime64(3)}
-)
-SELECT d.cluster AS cluster, d.kind AS kind, d.node AS node, ifNull(m.domain, '') AS domain, d.scheduler AS scheduler, d.ours AS ours, d.since AS since
-FROM
+),
+clashes AS MATERIALIZED
 (
-    -- Two names for where it is.
-    SELECT cluster, 'domain' AS kind, node, concat(if(source_a LIKE 'slurm%', source_a, source_b), ': ', if(source_a LIKE 'slurm%', domain_a, domain_b)) AS scheduler,
-           concat(if(source_a LIKE 'slurm%', source_b, source_a), ': ', if(source_a LIKE 'slurm%', domain_b, domain_a), if(source_a LIKE 'slurm%', ', the scheduler''s decides', '')) AS ours,
-           toNullable(valid_from) AS since
+    SELECT cluster, node, source_a, domain_a, source_b, domain_b, valid_from
     FROM
     (
         SELECT *
@@ -69,7 +67,39 @@ FROM
         ORDER BY version DESC
         LIMIT 1 BY cluster, node, source_a, source_b, valid_from
     )
-    WHERE is_deleted = 0 AND valid_to > {now:DateTime64(3)} AND (source_a LIKE 'slurm%' OR source_b LIKE 'slurm%')
+    WHERE is_deleted = 0 AND valid_to > {now:DateTime64(3)}
+),
+told AS MATERIALIZED
+(
+    SELECT cluster, argMin(name, indexOf(['slurm_topology', 'topograph', 'gfd_label', 'cloud_label'], name)) AS source
+    FROM
+    (
+        SELECT cluster, toString(source) AS name
+        FROM membership_events
+        WHERE source IN ('slurm_topology', 'topograph', 'gfd_label', 'cloud_label') AND ({cluster:String} = '' OR cluster = {cluster:String})
+        GROUP BY cluster, node, source
+        HAVING argMax(removed, revision) = 0
+        UNION ALL
+        SELECT cluster, arrayJoin([toString(source_a), toString(source_b)]) FROM clashes
+    )
+    WHERE name IN ('slurm_topology', 'topograph', 'gfd_label', 'cloud_label')
+    GROUP BY cluster
+)
+SELECT d.cluster AS cluster, d.kind AS kind, d.node AS node, ifNull(m.domain, '') AS domain, d.scheduler AS scheduler, d.ours AS ours, d.since AS since
+FROM
+(
+    -- Two names for where it is.
+    SELECT c.cluster AS cluster, 'domain' AS kind, c.node AS node, concat(t.source, ': ', if(c.source_a = t.source, c.domain_a, c.domain_b)) AS scheduler,
+           concat(if(c.source_a = t.source, c.source_b, c.source_a), ': ', if(c.source_a = t.source, c.domain_b, c.domain_a), if(c.source_a = t.source, ', the scheduler''s decides', '')) AS ours,
+           toNullable(c.valid_from) AS since
+    FROM clashes AS c
+    INNER JOIN told AS t ON t.cluster = c.cluster
+    WHERE t.source IN (c.source_a, c.source_b)
+
+    UNION ALL
+    SELECT cluster, 'not_compared', '', '', '', NULL
+    FROM (SELECT cluster FROM states UNION DISTINCT SELECT cluster FROM members)
+    WHERE cluster NOT IN (SELECT cluster FROM told)
 
     UNION ALL
     -- Its GPUs are in order and held by nobody, and it gives them to nobody.
@@ -95,6 +125,6 @@ FROM
     WHERE (cluster, node) NOT IN (SELECT cluster, node FROM members WHERE domain != '')
 ) AS d
 LEFT JOIN members AS m ON m.cluster = d.cluster AND m.node = d.node
-ORDER BY cluster, kind, domain, node
+ORDER BY kind = 'not_compared' DESC, cluster, kind, domain, node
 LIMIT 5000
 SETTINGS join_use_nulls = 1, enable_materialized_cte = 1
