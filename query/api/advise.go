@@ -250,6 +250,7 @@ func (s *Server) adviceRoutes() {
 			return out, nil
 		})
 	get(s, "grade-advice", "/v1/advice/grade", "What became of the advice that was given", s.gradeAdvice)
+	get(s, "list-links", "/v1/links", "How fast links are by tests of communication, by level and domain", s.links)
 	get(s, "list-runs", "/v1/runs", "Runs that have ended: what `spillway simulate --from-history` tries policies on", s.runs)
 	post(s, "tell-feedback", "/v1/feedback", "Which job an advice was for, what was taken of it and what came of it", http.StatusAccepted, s.feedback)
 	post(s, "what-if", "/v1/whatif", "What draining domains or ending jobs would change", http.StatusOK, s.whatIf)
@@ -290,7 +291,7 @@ type grades struct {
 	Since  time.Time      `json:"since"`
 	AsOf   time.Time      `json:"as_of"`
 	Grades []ledger.Grade `json:"grades"`
-	Fits   []ledger.Fit   `json:"fits" doc:"The speed between domains that explains best what splits of the last 30 days did to jobs, and the share of them inside the predicted interval with the configured speed and with this one. To use it, configure it: api.links."`
+	Fits   []fit          `json:"fits" doc:"The speed between domains that explains best what splits of the last 30 days did to jobs, and the share of them inside the predicted interval with the configured speed and with this one; beside it what tests of the links measured. To use a speed, configure it: api.links, advise.levels."`
 }
 
 func (s *Server) gradeAdvice(ctx context.Context, in *gradeParam) (*grades, error) {
@@ -305,8 +306,17 @@ func (s *Server) gradeAdvice(ctx context.Context, in *gradeParam) (*grades, erro
 	if out.Grades, err = s.deps.Ledger.Grades(ctx, in.Cluster, out.Since); err != nil {
 		return nil, err
 	}
-	out.Fits, err = s.deps.Ledger.Calibrate(ctx, in.Cluster, out.AsOf.Add(-s.advise.Feed.History), s.advisor.cfg.Links)
-	return out, err
+	since := out.AsOf.Add(-s.advise.Feed.History)
+	fits, err := s.deps.Ledger.Calibrate(ctx, in.Cluster, since, s.advisor.cfg.Links)
+	if err != nil {
+		return nil, err
+	}
+	speeds, err := s.deps.Reader.LinkSpeeds(ctx, in.Cluster, since, out.AsOf)
+	if err != nil {
+		return nil, err
+	}
+	out.Fits = fitted(s.advisor.cfg.Links, fits, speeds)
+	return out, nil
 }
 
 type runsParam struct {
