@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -8,6 +9,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/spillway-io/spillway/internal/testenv"
 )
 
 func ask(s *Server, path string, header ...string) *httptest.ResponseRecorder {
@@ -88,5 +94,32 @@ func TestThePageNeedsNothingFromElsewhere(t *testing.T) {
 	}
 	if seen < 30 {
 		t.Errorf("saw %d addresses: the expression that finds them is wrong", seen)
+	}
+}
+
+// TestSetAsideRacksCountByTheirOwnSize runs the page's own code in the browser that reads it.
+func TestSetAsideRacksCountByTheirOwnSize(t *testing.T) {
+	site := httptest.NewServer(newServer(t, DefaultConfig(), nil).Handler())
+	t.Cleanup(site.Close)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(testenv.Binary(t, "chromium")), chromedp.Flag("headless", "new"), chromedp.DisableGPU)
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // Chromium's own sandbox refuses root
+	}
+	alloc, freeAlloc := chromedp.NewExecAllocator(t.Context(), options...)
+	ctx, cancel := chromedp.NewContext(alloc)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // waits for the process to end
+		cancel()
+		freeAlloc()
+	})
+	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
+	if err := chromedp.Do(ctx, chromedp.Navigate(site.URL+"/assets/whatif.js")); err != nil {
+		t.Fatal(err)
+	}
+	// Racks of 18, 9 and 7 nodes: jobs of 8 nodes fit twice, once and not at all.
+	got, err := chromedp.Run(ctx, chromedp.Evaluate[int](`import("/assets/whatif.js").then((m) => m.slotsIn([{nodes: 18}, {nodes: 9}, {nodes: 7}], 8))`, chromedp.EvalAwaitPromise))
+	if err != nil || got != 3 {
+		t.Errorf("got %d, %v, want 3", got, err)
 	}
 }

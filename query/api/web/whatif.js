@@ -3,6 +3,9 @@ import { box, h, put, table } from "./dom.js";
 import { Refusal, post } from "./api.js";
 import { clock, domainHref, jobHref, plural } from "./words.js";
 
+// slotsIn is how many jobs of n nodes fit into racks that are empty and whole, each in one rack.
+export const slotsIn = (racks, n) => racks.reduce((sum, d) => sum + Math.floor(d.nodes / n), 0);
+
 // whatIf makes the panel. domains() gives the capacity that the racks to set aside are chosen by; remember keeps what was
 // asked in the address.
 export function whatIf(domains, route, remember) {
@@ -37,7 +40,6 @@ export function whatIf(domains, route, remember) {
     const size = Math.max(...all.map((d) => d.nodes));
     const slots = (u, n, more) => u.slots[n - 1] + (n <= size ? more * Math.floor(size / n) : 0);
     const sizes = [1, 2, 4, 8, 16, 18].filter((n) => n <= c.before.slots.length);
-    const inOne = (n) => taken.length * Math.floor(size / n);
     const jobs = c.affects.length;
     put(out,
       h("p", null, taken.length ? h("strong", null, jobs === 0 ? `${plural(taken.length, "rack")} could be set aside at once: no job is in them. ` : `${plural(jobs, "job")} would have to end first${c.drained_by ? `, the last by ${clock(c.drained_by)} by the time limits` : "; when, no time limit says"}. `) : "",
@@ -46,7 +48,7 @@ export function whatIf(domains, route, remember) {
       table("Jobs that fit, each in one domain: now, then for everybody, and in what is set aside", [
         { head: "GPUs", number: true, cell: (n) => n * c.before.gpus_per_node }, { head: "Now", number: true, cell: (n) => c.before.slots[n - 1] },
         { head: "Then", number: true, cell: (n) => slots(c.after, n, bought) },
-        { head: "Set aside", number: true, cell: (n) => inOne(n) },
+        { head: "Set aside", number: true, cell: (n) => slotsIn(taken, n) },
       ], sizes),
       h("p", { class: "muted" }, `Now, by what is free at this moment; what is set aside counts as empty and whole${bought ? `, and a bought rack as empty with ${plural(size, "node")}` : ""}. Over a week of your own jobs: `, h("code", null, "spillway simulate --from-history"), "."));
   }
