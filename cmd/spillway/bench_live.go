@@ -82,7 +82,7 @@ func benchLatency(ctx context.Context, b *benchRun) error {
 		return err
 	}
 	// Asking is work for ClickHouse too: few enough questions that the answer is about the flow and not about them.
-	w := &watch{every: 20, seen: map[string]bool{}, started: make(chan startedJob, 10_000)}
+	w := &watch{every: 50, seen: map[string]bool{}, started: make(chan startedJob, 10_000)}
 	ready := make(chan struct{})
 	f, stop, err := b.running(ctx, stages{load: true, enrich: true, serve: true}, named{"simulate", func(ctx context.Context) error {
 		<-ready
@@ -169,7 +169,7 @@ func awaitVerdict(ctx context.Context, base string, s startedJob) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
