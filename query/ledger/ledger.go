@@ -277,7 +277,7 @@ func (l *Ledger) measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.gradeWithin)
 	defer cancel()
 	var rows uint64 // none, as where nobody asks for advice: the question is a large one
-	if err := l.deps.Read.QueryRow(ctx, "SELECT count() FROM advice_ledger").Scan(&rows); err == nil && rows == 0 {
+	if err := l.deps.Read.QueryRow(ctx, "SELECT count() FROM "+schema.TableAdviceLedger).Scan(&rows); err == nil && rows == 0 {
 		return
 	}
 	grades, err := l.Grades(ctx, "", l.deps.Now().Add(-24*time.Hour))
