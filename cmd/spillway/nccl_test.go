@@ -46,7 +46,10 @@ func TestBenchmarksBecomeLinkSpeeds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name == "gb200_16gpu_two_domains" { // with NCCL's own word for it
+		switch name { // with NCCL's own word for it
+		case "gb200_72gpu_one_domain":
+			text = append([]byte("gb200-r03-t00:30000:1 [0] NCCL INFO comm 0xa rank 0 nRanks 72 nNodes 1 localRanks 72 localRank 0 MNNVL 1\n"), text...)
+		case "gb200_16gpu_two_domains":
 			text = append([]byte("gb200-r03-t00:30000:1 [0] NCCL INFO comm 0xa rank 0 nRanks 16 nNodes 4 localRanks 4 localRank 0 MNNVL 0\n"), text...)
 		}
 		path := filepath.Join(dir, name+".log")

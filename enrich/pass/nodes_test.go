@@ -81,7 +81,7 @@ func (r nodeSaid) row(cluster string) []any {
 		declared, observed = observed, moment(base+int64(r.revision))
 	}
 	return []any{
-		cluster, r.node, r.source, r.fact.present, r.fact.healthy, r.fact.allocatable, r.fact.schedulable, r.fact.state, r.fact.why, "",
+		cluster, r.node, r.source, r.fact.present, r.fact.healthy, r.fact.allocatable, r.fact.schedulable, r.fact.state, r.fact.why, "", "",
 		r.fact.removed, declared, observed, r.revision,
 	}
 }

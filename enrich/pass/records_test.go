@@ -99,7 +99,7 @@ func membershipValues(r *event.Membership) []any {
 func nodeValues(r *event.Node) []any {
 	return []any{
 		r.GetCluster(), r.GetNode(), r.GetSource(), small(r.GpusPresent), small(r.GpusHealthy), small(r.GpusAllocatable), r.Schedulable,
-		r.GetStateRaw(), r.GetReason(), r.GetReservation(), r.GetRemoved(), timeOf(r.ValidFromMs), time.UnixMilli(r.GetObservedAtMs()), r.GetRevision(),
+		r.GetStateRaw(), r.GetReason(), r.GetReservation(), r.GetGpuModel(), r.GetRemoved(), timeOf(r.ValidFromMs), time.UnixMilli(r.GetObservedAtMs()), r.GetRevision(),
 	}
 }
 

@@ -246,16 +246,16 @@ func (f *Feed) Cluster(name string) (*View, error) {
 		return nil, ErrNotReady
 	}
 	views := *s.views.Load()
+	if len(views) == 0 {
+		return nil, fmt.Errorf("%w: nothing has been collected so far", ErrNotReady)
+	}
 	if name != "" {
 		if v := views[name]; v != nil {
 			return v, nil
 		}
 		return nil, fmt.Errorf("cluster %s: %w: it is one of %v", name, ErrUnknown, names(views))
 	}
-	switch len(views) {
-	case 0:
-		return nil, fmt.Errorf("%w: nothing has been collected", ErrUnknown)
-	case 1:
+	if len(views) == 1 {
 		for _, v := range views {
 			return v, nil
 		}
