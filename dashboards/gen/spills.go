@@ -43,7 +43,7 @@ GROUP BY cluster, account, queue ORDER BY spilled_gpu_hours DESC LIMIT 100`)).
 WITH h AS
      (
          SELECT cityHash64(cluster, job_id, attempt) AS run, cluster, outcome, excess_domains, intent
-         FROM (SELECT cluster, job_id, attempt, seq, outcome, excess_domains, intent, is_deleted FROM verdicts WHERE @clusters AND $__timeFilter(valid_from) ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq)
+         FROM (SELECT cluster, job_id, attempt, seq, outcome, excess_domains, intent, is_deleted FROM verdicts WHERE @clusters AND $__timeFilter(valid_from) ORDER BY cluster, job_id, attempt, seq, version DESC LIMIT 1 BY cluster, job_id, attempt, seq)
          WHERE is_deleted = 0
      ),
      r AS @startedRuns

@@ -69,7 +69,7 @@ const verdicts = `(
         SELECT cluster, job_id, attempt, seq, valid_from, valid_to, outcome, gpus, excess_domains, cause, is_deleted
         FROM verdicts
         WHERE @clusters AND $__timeFilter(valid_from)
-        ORDER BY version DESC
+        ORDER BY cluster, job_id, attempt, seq, version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq
     )
     WHERE is_deleted = 0
@@ -89,16 +89,20 @@ const runs = `(
     WHERE is_deleted = 0
 )`
 
+// Where much of a table is read, its newest versions are found in the order of its key: that takes half of what sorting by
+// version first takes.
+
 // startedRuns are the runs heard of since the time range began, each by a hash, as its newest version has them: a job may
 // change its queue while it waits, and a run may be withdrawn.
 const startedRuns = `(
-    SELECT run, newest.1 AS account, newest.2 AS queue
+    SELECT run, account, queue
     FROM
     (
-        SELECT cityHash64(cluster, job_id, attempt) AS run, argMax((account, queue, probe, is_deleted), version) AS newest
+        SELECT cityHash64(cluster, job_id, attempt) AS run, account, queue, probe, is_deleted
         FROM attempts
         WHERE @clusters AND observed_last >= $__fromTime
-        GROUP BY run
+        ORDER BY cluster, job_id, attempt, version DESC
+        LIMIT 1 BY cluster, job_id, attempt
     )
-    WHERE newest.3 = 0 AND newest.4 = 0
+    WHERE probe = 0 AND is_deleted = 0
 )`
