@@ -90,18 +90,7 @@ func (c *Collector) Name() string { return Name }
 
 // Run implements collect.Collector. A node whose output cannot be read keeps its last good state.
 func (c *Collector) Run(ctx context.Context, out collect.Emitter) error {
-	tick := time.NewTicker(c.cfg.Interval)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		c.poll(ctx, out)
-		if ctx.Err() == nil {
-			c.reporter.Report(ctx, out, len(c.failing) > 0, c.problem)
-		}
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-	}
+	c.reporter.Run(ctx, out, "outputs", func() { c.poll(ctx, out) }, func() map[string]string { return c.failing })
 	return nil
 }
 
@@ -240,18 +229,4 @@ func (c *Collector) file(path string) ([]byte, time.Time, error) {
 	}
 	text, err := os.ReadFile(path)
 	return text, info.ModTime(), err
-}
-
-// problem says what is wrong with the source as a whole.
-func (c *Collector) problem() string {
-	problem := ""
-	for _, p := range c.failing {
-		if problem == "" || p < problem {
-			problem = p
-		}
-	}
-	if n := len(c.failing); n > 1 {
-		return fmt.Sprintf("%d outputs are not read, as: %s", n, problem)
-	}
-	return problem
 }

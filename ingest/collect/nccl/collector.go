@@ -34,7 +34,7 @@ type Collector struct {
 	now     func() time.Time
 
 	told     map[string]version // by path
-	failing  map[string]error   // by path, or pattern
+	failing  map[string]string  // by path, or pattern
 	reporter scrape.Reporter
 }
 
@@ -49,7 +49,7 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Collector{cfg: cfg, log: deps.Log, now: deps.Now, told: map[string]version{}, failing: map[string]error{}}
+	c := &Collector{cfg: cfg, log: deps.Log, now: deps.Now, told: map[string]version{}, failing: map[string]string{}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -68,29 +68,18 @@ func (c *Collector) Name() string { return Name }
 
 // Run implements collect.Collector. A file is emitted once its runs are over, and again when it is written again.
 func (c *Collector) Run(ctx context.Context, out collect.Emitter) error {
-	tick := time.NewTicker(c.cfg.Interval)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		c.poll(ctx, out)
-		if ctx.Err() == nil {
-			c.reporter.Report(ctx, out, len(c.failing) > 0, c.problem)
-		}
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-	}
+	c.reporter.Run(ctx, out, "files", func() { c.poll(ctx, out) }, func() map[string]string { return c.failing })
 	return nil
 }
 
 // poll looks through all files once.
 func (c *Collector) poll(ctx context.Context, out collect.Emitter) {
 	c.metrics.Poll("files")
-	failing, told := map[string]error{}, map[string]version{}
+	failing, told := map[string]string{}, map[string]version{}
 	fail := func(what, reason string, err error) {
-		failing[what] = err
+		failing[what] = err.Error()
 		c.metrics.Failed(reason)
-		if c.failing[what] == nil {
+		if c.failing[what] == "" {
 			c.log.Error("benchmarks are not read", "from", what, "error", err)
 		}
 	}
@@ -166,18 +155,4 @@ func Emit(ctx context.Context, out collect.Emitter, records []*event.Benchmark) 
 		all[i] = r
 	}
 	return out.Emit(ctx, all...)
-}
-
-// problem says what is wrong with the source as a whole.
-func (c *Collector) problem() string {
-	problem := ""
-	for _, err := range c.failing {
-		if text := err.Error(); problem == "" || text < problem {
-			problem = text
-		}
-	}
-	if n := len(c.failing); n > 1 {
-		return fmt.Sprintf("%d files are not read, as: %s", n, problem)
-	}
-	return problem
 }

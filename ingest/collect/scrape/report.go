@@ -2,7 +2,10 @@ package scrape
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/collect"
@@ -53,4 +56,34 @@ func (r *Reporter) Report(ctx context.Context, out collect.Emitter, bad bool, pr
 		return
 	}
 	r.reported, r.saidBad = now, bad
+}
+
+// Run polls at once and then every interval until ctx ends, and reports after each poll; failing gives what is not read
+// since the last one, with the problem of each, and noun is what those are.
+func (r *Reporter) Run(ctx context.Context, out collect.Emitter, noun string, poll func(), failing func() map[string]string) {
+	tick := time.NewTicker(r.Interval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		poll()
+		if ctx.Err() == nil {
+			bad := failing()
+			r.Report(ctx, out, len(bad) > 0, func() string { return Summary(bad, noun) })
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// Summary says what is wrong with a source as a whole, the same for the same problems; "" without any.
+func Summary(problems map[string]string, noun string) string {
+	if len(problems) == 0 {
+		return ""
+	}
+	first := slices.Min(slices.Collect(maps.Values(problems)))
+	if n := len(problems); n > 1 {
+		return fmt.Sprintf("%d %s are not read, as: %s", n, noun, first)
+	}
+	return first
 }
