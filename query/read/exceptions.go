@@ -119,7 +119,7 @@ func (r *Reader) allExceptions(ctx context.Context) (*Exceptions, error) {
 		return all, nil
 	}
 	now := r.now()
-	got, err := rows[Exception](ctx, r, "exceptions", params{"cluster": ""}.time("now", now).time("since", now.Add(-vanishedFor)).
+	got, err := rows[Exception](ctx, r, "exceptions", params{}.time("now", now).time("since", now.Add(-vanishedFor)).
 		uint("completing_s", uint64(completingLong.Seconds())).uint("settle_s", uint64(settleTime.Seconds())).
 		uint("overrun_s", uint64(overrunGrace.Seconds())).uint("most", exceptionsMost))
 	if err != nil {

@@ -2,7 +2,7 @@
 -- kind, the longest first, and how many there are of it. Probe jobs are left out. Nodes are told
 -- as of now, except the domain of a node when the placement began, which is looked up as of then.
 -- Each CTE is worked out once, and the sides of joins are narrowed first: this is asked every few seconds.
--- Parameters: cluster ('' = any), now, since (vanished jobs from then on), completing_s, settle_s, overrun_s, most.
+-- Parameters: now, since (vanished jobs from then on), completing_s, settle_s, overrun_s, most.
 WITH held AS MATERIALIZED
 (
     SELECT cluster, job_id, attempt, seq, valid_from, nodes, node_gpus, gpus
@@ -15,7 +15,6 @@ WITH held AS MATERIALIZED
             SELECT cluster, job_id, attempt, seq
             FROM placements
             WHERE valid_from <= {now:DateTime64(3)} AND valid_to > {now:DateTime64(3)}
-              AND ({cluster:String} = '' OR cluster = {cluster:String})
         )
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq
@@ -26,7 +25,7 @@ vanished AS
 (
     SELECT cluster, job_id, attempt
     FROM attempts
-    WHERE state = 'vanished' AND end >= {since:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+    WHERE state = 'vanished' AND end >= {since:DateTime64(3)}
 ),
 runs AS MATERIALIZED
 (
