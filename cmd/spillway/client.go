@@ -45,6 +45,14 @@ func outputFlag(cmd *cobra.Command, output *string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// checkOutput says what -o may name where it names something else.
+func checkOutput(output string, formats ...string) error {
+	if !slices.Contains(formats, output) {
+		return usageError("output %q: write %s", output, strings.Join(formats, " or "))
+	}
+	return nil
+}
+
 // The largest answer a command reads.
 const maxAnswer = 64 << 20
 
@@ -58,8 +66,8 @@ func (c *client) get(ctx context.Context, path string, query url.Values, into an
 
 // ask sends one question, with a body if that is not nil, and decodes its answer; refused makes an error of any other.
 func (c *client) ask(ctx context.Context, method, path string, body []byte, into any, refused func(base string, resp *http.Response, body []byte) error) error {
-	if !slices.Contains(c.formats, c.output) {
-		return usageError("output %q: write %s", c.output, strings.Join(c.formats, " or "))
+	if err := checkOutput(c.output, c.formats...); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

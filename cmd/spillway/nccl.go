@@ -37,8 +37,8 @@ func ncclCommand() *cobra.Command {
 	short := cmd.Flags().Bool("short-names", false, "cut host names at the first dot")
 	dry := cmd.Flags().Bool("dry-run", false, "send nothing")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if output != "table" && output != "json" {
-			return usageError("output %q: write table or json", output)
+		if err := checkOutput(output, "table", "json"); err != nil {
+			return err
 		}
 		s, err := settings()
 		if err != nil {

@@ -39,8 +39,8 @@ func replayCommand() *cobra.Command {
 	outputFlag(cmd, &output)
 	cluster := cmd.Flags().String("cluster", "", "the cluster's name; empty = the one the files tell")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if output != "table" && output != "json" {
-			return usageError("output %q: write table or json", output)
+		if err := checkOutput(output, "table", "json"); err != nil {
+			return err
 		}
 		s, err := settings()
 		if err != nil {

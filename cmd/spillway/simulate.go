@@ -54,8 +54,8 @@ func simulateCommand() *cobra.Command {
 	curve := f.Bool("trade-off", false, "the bounded policy with patience from little to much instead")
 	plot := f.String("plot", "", "write the picture to this file (SVG)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if !slices.Contains(c.formats, c.output) {
-			return usageError("output %q: write %s", c.output, strings.Join(c.formats, " or "))
+		if err := checkOutput(c.output, c.formats...); err != nil {
+			return err
 		}
 		cfg.MTBF, cfg.Repair = mtbf.Seconds(), repair.Seconds()
 		stderr := cmd.ErrOrStderr()
