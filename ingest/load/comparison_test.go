@@ -51,12 +51,16 @@ type way struct {
 	rows int
 	run  func(c *comparison, w *way) measured
 	unit string
+	// apart gives ClickHouse a core for itself, and the client and the broker another, as a deployment has it: where all
+	// share the cores, the CPU of the client and of the broker is taken from the server.
+	apart bool
 
 	topic string
 	seen  []measured
 }
 
-// measured is what one run took: CPU seconds of what is started for it, of ClickHouse and of the broker.
+// measured is what one run took: CPU seconds of what is started for it, of ClickHouse and of the broker. Those of the
+// ceiling and of the loader do not hold the start of the process.
 type measured struct{ wall, client, server, broker float64 }
 
 // comparison has the engines, and the same rows in the topics of all ways.
@@ -91,6 +95,8 @@ func BenchmarkComparison(b *testing.B) {
 		{name: "Kafka engine, JSONEachRow, a scrape a message", rows: comparedFew, run: (*comparison).kafkaEngine, unit: "JSONEachRow", topic: "json"},
 		{name: fmt.Sprintf("Kafka engine, JSONEachRow, %d scrapes a message", wideMessage), rows: comparedSome, run: (*comparison).kafkaEngine, unit: "JSONEachRow", topic: "json-wide"},
 		{name: "OpenTelemetry collector", rows: comparedFewest, run: (*comparison).collector, topic: "otel"},
+		{name: "ceiling, ClickHouse with a core of its own", rows: comparedRows, run: (*comparison).ceiling, apart: true},
+		{name: "loader, ClickHouse with a core of its own", rows: comparedRows, run: (*comparison).loader, topic: event.TopicCounters, apart: true},
 	}
 	c.fill()
 	fmt.Println() // what a benchmark logs is cut, so it is printed
@@ -100,14 +106,21 @@ func BenchmarkComparison(b *testing.B) {
 			if w.topic == "otel" && c.otel.binary == "" {
 				continue
 			}
+			if w.apart && !c.share(false) {
+				continue
+			}
 			c.round++
 			m := w.run(c, w)
+			if w.apart {
+				c.share(true)
+			}
 			w.seen = append(w.seen, m)
 			fmt.Printf("%-50s %9.0f rows/s, CPU s/Mrow: client %.3f, clickhouse %.3f; broker %.3f\n", w.name, float64(w.rows)/m.wall,
 				m.client*1e6/float64(w.rows), m.server*1e6/float64(w.rows), m.broker*1e6/float64(w.rows))
 		}
 	}
 	ceiling, ours := ways[0], ways[1]
+	ceilingApart, oursApart := ways[7], ways[8]
 	for _, w := range ways {
 		if len(w.seen) == 0 {
 			continue
@@ -122,6 +135,9 @@ func BenchmarkComparison(b *testing.B) {
 	}
 	b.ReportMetric(ours.rate()/ceiling.rate(), "of-ceiling-rows/s")
 	b.ReportMetric(ours.cpu()/ceiling.cpu(), "of-ceiling-cpu")
+	if len(oursApart.seen) > 0 {
+		b.ReportMetric(oursApart.rate()/ceilingApart.rate(), "of-ceiling-rows/s-apart")
+	}
 	for i, unit := range []string{2: "of-native-cpu", 3: "of-wide-native-cpu", 4: "of-json-cpu", 5: "of-wide-json-cpu", 6: "of-otel-cpu"} {
 		if unit != "" && len(ways[i].seen) > 0 {
 			b.ReportMetric(ours.cpu()/ways[i].cpu(), unit)
@@ -443,14 +459,15 @@ func (c *comparison) loader(w *way) measured {
 		pid, kill := startChildProcess(c.b, child{Group: fmt.Sprint("compared-", c.round), Brokers: c.kafka.Brokers, ClickHouse: c.store.Owner,
 			Default: true, Progress: progress})
 		defer kill()
-		var begun time.Time // when it read the first record
+		var begun time.Time // when it read the first records
+		var before float64  // its CPU until then
 		testenv.Eventually(c.b, 5*time.Minute, func() error {
 			text, err := os.ReadFile(progress)
 			if err != nil {
 				return err
 			}
 			if begun.IsZero() {
-				begun = time.Now()
+				begun, before = time.Now(), cpuSeconds(c.b, pid)
 			}
 			if stored, _ := strconv.ParseFloat(string(text), 64); stored < float64(w.rows) {
 				return fmt.Errorf("%s rows of %d are stored", text, w.rows)
@@ -459,10 +476,29 @@ func (c *comparison) loader(w *way) measured {
 		})
 		rate := float64(w.rows) / time.Since(begun).Seconds()
 		c.peak = max(c.peak, peakMemory(c.b, pid))
-		return rate, cpuSeconds(c.b, pid)
+		return rate, cpuSeconds(c.b, pid) - before
 	})
 	c.check(w)
 	return m
+}
+
+// share lets ClickHouse, the broker and the clients run on all cores, or keeps ClickHouse on one and the others on
+// another; false where that cannot be done.
+func (c *comparison) share(all bool) bool {
+	server, others := fmt.Sprint(runtime.NumCPU()-1), "0"
+	if all {
+		server = "0-" + server
+		others = server
+	}
+	for _, pin := range []struct {
+		pid   int
+		cores string
+	}{{c.server, server}, {c.broker, others}, {os.Getpid(), others}} {
+		if exec.Command("taskset", "-acp", pin.cores, strconv.Itoa(pin.pid)).Run() != nil {
+			return false
+		}
+	}
+	return runtime.NumCPU() > 1
 }
 
 // peakMemory is the most a process had in memory, in MB.
