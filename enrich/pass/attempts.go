@@ -135,7 +135,7 @@ var attemptColumns = slices.Concat(columns[attemptRow]{
 // priceColumns are named alike in placement_events and in attempts.
 func priceColumns[R any](at func(*R) *price) columns[R] {
 	return columns[R]{
-		maybeBy("priority", "ifNull(priority, toInt64("+strconv.Itoa(unknownPriority)+"))", func(r *R) *int64 { return &at(r).priority },
+		maybeBy("priority", "ifNull(priority, toInt64("+strconv.FormatInt(unknownPriority, 10)+"))", func(r *R) *int64 { return &at(r).priority },
 			func(v int64) *int64 { return known(v, v != unknownPriority) }),
 		maybeBy("preemptible", "ifNull(toInt8(preemptible), -1)", func(r *R) *int8 { return &at(r).preemptible },
 			func(v int8) *bool { return known(v == 1, v >= 0) }),
