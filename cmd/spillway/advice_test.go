@@ -21,7 +21,9 @@ import (
 	validator "github.com/pb33f/libopenapi-validator"
 
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/query/api"
+	"github.com/spillway-io/spillway/query/live"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -277,6 +279,8 @@ func TestAdvice(t *testing.T) {
 		}
 	})
 
+	t.Run("after a restart a plan knows whom to ask for room", s.planAfterRestart)
+
 	t.Run("advice is graded", func(t *testing.T) {
 		nodes := make([]string, 16)
 		for i := range nodes {
@@ -290,6 +294,65 @@ func TestAdvice(t *testing.T) {
 			return err == nil && len(grades) == 1 && grades[0].Followed == 1 && grades[0].Spilled == 0
 		})
 	})
+}
+
+// silent is a log in which nothing is said.
+type silent struct{}
+
+func (silent) Partitions(context.Context, string) ([]int, error) { return []int{0}, nil }
+
+func (silent) Follow(ctx context.Context, _ string, _ int, _ int64, _ func(int64, []byte), ended func()) (int64, error) {
+	ended()
+	<-ctx.Done()
+	return 0, nil
+}
+
+// planAfterRestart has the loader and the passes keep what a job tells of itself, and asks a picture that begins with the
+// tables and hears nothing from then on.
+func (s *caller) planAfterRestart(t *testing.T) {
+	nodes := make([]string, 10) // more than any other clique has: it could only end
+	for i := range nodes {
+		nodes[i] = fmt.Sprintf("gb200-a-%02d", i+9)
+	}
+	now := time.Now().UnixMilli()
+	job := holds("9", event.State_RUNNING, now, nodes...)
+	job.Priority, job.Preemptible, job.RestartMs, job.CheckpointMs = new(int64(3)), new(true), new(int64(600_000)), &now
+	s.emit(job)
+	defer func() {
+		s.emit(holds("9", event.State_COMPLETED, now))
+		until(t, "job 9 has let go", func() bool { return !s.feed.Clusters()["c1"].Snapshot.Holds("9") })
+	}()
+	until(t, "the tables know job 9", func() bool {
+		var n uint64
+		err := s.readConn.QueryRow(context.Background(), "SELECT count() FROM placements WHERE job_id = '9'").Scan(&n)
+		return err == nil && n > 0
+	})
+	plan := func(v *live.View, priority int64) *advise.MakeRoom {
+		view := v.Snapshot.View()
+		return advise.PlanRoom(v.Snapshot, &view, 15, &priority)
+	}
+	feed, err := live.New(s.settings.Advise.Feed, live.Deps{Conn: s.readConn, Log: silent{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- feed.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	until(t, "the new picture is complete", func() bool { v := feed.Clusters()["c1"]; return v != nil && v.Snapshot.Holds("9") })
+	v := feed.Clusters()["c1"]
+	m := plan(v, 3)
+	if m == nil || len(m.Moves) != 1 || m.Moves[0].Job != "9" || m.Moves[0].To != "" || m.Moves[0].Priority == nil || *m.Moves[0].Priority != 3 || !m.CostKnown {
+		t.Errorf("got %+v, want job 9 of priority 3 to end at a known cost", m)
+	}
+	if m := plan(v, 2); m != nil {
+		t.Errorf("got %+v for an asker of a lower priority", m)
+	}
 }
 
 // metricValue is the sum of a metric's series with that label value; "" = all.

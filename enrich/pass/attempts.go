@@ -34,7 +34,7 @@ const flushRows = 100_000
 // smallBatch is up to how many records of placements a batch is folded by what is in memory of their jobs.
 const smallBatch = 5_000
 
-var recordColumns = columns[record]{
+var recordColumns = slices.Concat(columns[record]{
 	plain("cluster", func(r *record) *string { return &r.cluster }),
 	plain("job_id", func(r *record) *string { return &r.jobID }),
 	plain("component", func(r *record) *string { return &r.component }),
@@ -85,9 +85,9 @@ var recordColumns = columns[record]{
 	plain("traceparent", func(r *record) *string { return &r.traceparent }),
 	plain("kafka_partition", func(r *record) *int32 { return &r.partition }),
 	plain("kafka_offset", func(r *record) *int64 { return &r.offset }),
-}
+}, priceColumns(func(r *record) *price { return &r.price }))
 
-var attemptColumns = columns[attemptRow]{
+var attemptColumns = slices.Concat(columns[attemptRow]{
 	plain("cluster", func(r *attemptRow) *string { return &r.cluster }),
 	plain("job_id", func(r *attemptRow) *string { return &r.jobID }),
 	plain("attempt", func(r *attemptRow) *string { return &r.attempt }),
@@ -130,6 +130,19 @@ var attemptColumns = columns[attemptRow]{
 	instant("observed_last", func(r *attemptRow) *int64 { return &r.observedLast }),
 	plain("is_deleted", func(r *attemptRow) *uint8 { return &r.deleted }),
 	meta(plain("version", func(r *attemptRow) *uint64 { return &r.version })),
+}, priceColumns(func(r *attemptRow) *price { return &r.price }))
+
+// priceColumns are named alike in placement_events and in attempts.
+func priceColumns[R any](at func(*R) *price) columns[R] {
+	return columns[R]{
+		maybeBy("priority", "ifNull(priority, toInt64("+strconv.FormatInt(unknownPriority, 10)+"))", func(r *R) *int64 { return &at(r).priority },
+			func(v int64) *int64 { return known(v, v != unknownPriority) }),
+		maybeBy("preemptible", "ifNull(toInt8(preemptible), -1)", func(r *R) *int8 { return &at(r).preemptible },
+			func(v int8) *bool { return known(v == 1, v >= 0) }),
+		maybeInstant("checkpoint", func(r *R) *int64 { return &at(r).checkpoint }),
+		maybe[int64]("checkpoint_every_ms", func(r *R) *int64 { return &at(r).checkpointEvery }),
+		maybe[int64]("restart_ms", func(r *R) *int64 { return &at(r).restartTakes }),
+	}
 }
 
 var placementColumns = columns[placementRow]{

@@ -2,6 +2,7 @@ package pass
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 
@@ -38,7 +39,20 @@ type record struct {
 	offset                                               int64
 	traceparent                                          string
 	packed                                               packed
+	price
 }
+
+// price is what it takes to move a run: the scheduler's priority of it, whether it may be ended for another (1) or not (0),
+// when its work was last saved, and how often it is saved and how long it takes to start again in ms.
+type price struct {
+	priority                      int64 // unknownPriority = not told
+	preemptible                   int8  // -1 = not told
+	checkpoint                    int64
+	checkpointEvery, restartTakes int64
+}
+
+// unknownPriority is no scheduler's: some count below 0.
+const unknownPriority = math.MinInt64
 
 func (r *record) holding() bool { return event.State(r.state).Holding() }
 func (r *record) ended() bool   { return event.State(r.state).Ended() }
@@ -71,6 +85,7 @@ type attemptRow struct {
 	observedFirst, observedLast                         int64
 	version                                             uint64
 	deleted                                             uint8
+	price
 }
 
 // placementRow is a row of placements.
@@ -390,7 +405,14 @@ func (r *jobRun) fold(rank int, clamped map[string]int) (attemptRow, []placement
 
 		pendingReason: text(func(o *record) string { return o.pendingReason }),
 		plannedStart:  when(func(o *record) int64 { return o.plannedStart }),
-		mode:          "none", segment: -1, switches: -1,
+		price: price{
+			priority:        newest(r.records, func(o *record) int64 { return o.priority }, unknownPriority),
+			preemptible:     newest(r.records, func(o *record) int8 { return o.preemptible }, -1),
+			checkpoint:      when(func(o *record) int64 { return o.checkpoint }),
+			checkpointEvery: number(func(o *record) int64 { return o.checkpointEvery }),
+			restartTakes:    number(func(o *record) int64 { return o.restartTakes }),
+		},
+		mode: "none", segment: -1, switches: -1,
 		observedFirst: r.records[0].observed,
 	}
 	if n := number(func(o *record) int64 { return o.restart }); n >= 0 {

@@ -1,6 +1,7 @@
 package pass
 
 import (
+	"context"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/spillway-io/spillway/schemas/event"
 )
+
+var nothingTold = price{priority: unknownPriority, preemptible: -1, checkpointEvery: -1, restartTakes: -1}
 
 // randomJob are what several sources say of the runs of one job: some know the run's id, some only its start.
 func randomJob(rng *rand.Rand) []record {
@@ -32,6 +35,7 @@ func randomJob(rng *rand.Rand) []record {
 			if rng.IntN(3) == 0 && !het {
 				r.runID = "S" + strconv.FormatInt(restart, 10)
 			}
+			r.price = []price{nothingTold, {2, 1, start + 1000, 60_000, 5000}, {-2, 0, 0, -1, -1}}[rng.IntN(3)]
 			if r.state != int8(event.State_PENDING) {
 				r.start = start
 			}
@@ -78,7 +82,7 @@ func TestFoldIsOrderFree(t *testing.T) {
 			}
 			got := foldJob(again)
 			if !reflect.DeepEqual(got.attempts, want.attempts) || !reflect.DeepEqual(got.placements, want.placements) {
-				t.Fatalf("seed %d: the order of records matters:\n%s%s", seed, cmp.Diff(want.attempts, got.attempts, cmp.AllowUnexported(attemptRow{})),
+				t.Fatalf("seed %d: the order of records matters:\n%s%s", seed, cmp.Diff(want.attempts, got.attempts, cmp.AllowUnexported(attemptRow{}, price{})),
 					cmp.Diff(want.placements, got.placements, cmp.AllowUnexported(placementRow{})))
 			}
 		}
@@ -100,5 +104,56 @@ func TestFoldIsOrderFree(t *testing.T) {
 				t.Fatalf("seed %d: placements overlap: %+v, %+v", seed, want.placements[i-1], p)
 			}
 		}
+	}
+}
+
+// TestWhatItTakesToMoveARunIsKept: as it was last told, field by field, and without judging the run anew.
+func TestWhatItTakesToMoveARunIsKept(t *testing.T) {
+	s := newStore(t)
+	revision := uint64(0)
+	tell := func(job string, change func(*event.Placement)) {
+		revision++
+		r := &event.Placement{Cluster: "c", JobId: job, Scheduler: "slurm", Source: "slurm.squeue", State: event.State_RUNNING, Restart: new(uint32(0)),
+			StartMs: &day, ObservedAtMs: day, Revision: revision, Placements: []*event.NodePlacement{{Node: "a1", Gpus: new(uint32(4))}}}
+		change(r)
+		s.feed(r)
+	}
+	kept := func(job string) (text string) {
+		t.Helper()
+		if err := s.Conn.QueryRow(context.Background(), `SELECT arrayStringConcat(arrayMap(x -> ifNull(x, '?'), [toString(priority), toString(preemptible),
+			toString(toUnixTimestamp64Milli(checkpoint)), toString(checkpoint_every_ms), toString(restart_ms)]), ' ')
+			FROM attempts WHERE job_id = ? ORDER BY version DESC LIMIT 1`, job).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	saved := strconv.FormatInt(day+60_000, 10)
+	for _, step := range []struct {
+		name string
+		tell func(*event.Placement)
+		want string
+	}{
+		{"nothing told", func(*event.Placement) {}, "? ? ? ? ?"},
+		{"all told, 0 and false among it", func(p *event.Placement) {
+			p.Priority, p.Preemptible, p.CheckpointMs, p.CheckpointEveryMs, p.RestartMs = new(int64(0)), new(false), new(day+60_000), new(int64(1000)), new(int64(0))
+		}, "0 false " + saved + " 1000 0"},
+		{"nothing told again", func(*event.Placement) {}, "0 false " + saved + " 1000 0"},
+		{"a part told again", func(p *event.Placement) { p.Priority, p.Preemptible = new(int64(-7)), new(true) }, "-7 true " + saved + " 1000 0"},
+	} {
+		tell("1", step.tell)
+		stats := s.once()
+		if got := kept("1"); got != step.want {
+			t.Errorf("%s: got %s, want %s", step.name, got, step.want)
+		}
+		if step.name != "nothing told" && stats.Touched != 0 {
+			t.Errorf("%s: judged anew: %+v", step.name, stats)
+		}
+	}
+	rows := s.count("SELECT count() FROM attempts")
+	s.forget() // what is in memory: the rows are read from the table again
+	tell("1", func(p *event.Placement) { p.Priority = new(int64(-7)) })
+	s.once()
+	if n := s.count("SELECT count() FROM attempts"); n != rows {
+		t.Errorf("told again what is stored: %d rows were written", n-rows)
 	}
 }

@@ -87,7 +87,7 @@ func maybeInstant[R any](name string, at func(*R) *int64) column[R] {
 }
 
 // maybe is a Nullable number of type T.
-func maybe[T uint16 | uint32 | int32, R any](name string, at func(*R) *int64) column[R] {
+func maybe[T uint16 | uint32 | int32 | int64, R any](name string, at func(*R) *int64) column[R] {
 	c := plain(name, at)
 	c.read = "ifNull(toInt64(" + name + "), -1)"
 	c.collect = func(rows []R) any {

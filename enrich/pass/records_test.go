@@ -73,7 +73,8 @@ func placementValues(r *event.Placement) []any {
 		int8(r.GetState()), r.GetStateRaw(), timeOf(r.SubmitMs), timeOf(r.EligibleMs), timeOf(r.StartMs), timeOf(r.EndMs), timeOf(r.EndEarliestMs),
 		r.TimeLimitMs, r.RequestedGpus, r.RequestedNodes, r.Gpus, int8(in.GetMode()), in.GetLevel(), segment, in.GetSpreadSegments(),
 		in.GetConsolidateSegments(), in.GetExclusiveDomain(), switches, wait, nodes, gpus, index, from, to, r.GetPartial(),
-		r.GetPendingReason(), timeOf(r.PlannedStartMs), planned, time.UnixMilli(r.GetObservedAtMs()), r.GetRevision(), "",
+		r.GetPendingReason(), timeOf(r.PlannedStartMs), planned, r.Priority, r.Preemptible, timeOf(r.CheckpointMs),
+		r.CheckpointEveryMs, r.RestartMs, time.UnixMilli(r.GetObservedAtMs()), r.GetRevision(), "",
 	}
 }
 

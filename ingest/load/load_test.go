@@ -229,7 +229,8 @@ func TestUnknownIsStoredAsNull(t *testing.T) {
 	}
 	for table, nulls := range map[string]string{
 		"placement_events": `[restart, array_task, time_limit_ms, requested_gpus, requested_nodes, gpus, segment_nodes, max_switches,
-			max_switch_wait_ms, toInt64(submit), toInt64(eligible), toInt64(start), toInt64(end), toInt64(end_earliest), toInt64(planned_start)]`,
+			max_switch_wait_ms, toInt64(submit), toInt64(eligible), toInt64(start), toInt64(end), toInt64(end_earliest), toInt64(planned_start),
+			priority, preemptible, toInt64(checkpoint), checkpoint_every_ms, restart_ms]`,
 		"membership_events": "[toInt64(valid_from), gpu_clique_id[1], gpu_health_mask[1]]",
 		"node_events":       "[toInt64(valid_from), gpus_present, gpus_healthy, gpus_allocatable, schedulable]",
 		"source_events":     "[toInt64(good_at), interval_ms]",

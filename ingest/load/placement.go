@@ -20,8 +20,10 @@ type placementBlock struct {
 	state, intentMode                                         lowText // the server turns the words into its Enum8
 	probe, spread, consolidate, exclusive, partial            proto.ColBool
 	restart, arrayTask, reqGPUs, reqNodes, gpus, segment, max nullUint32
-	limit, wait                                               nullInt64
+	limit, wait, priority, checkpointEvery, restartTakes      nullInt64
+	preemptible                                               nullBool
 	submit, eligible, start, end, endEarliest, plannedStart   nullTime
+	checkpoint                                                nullTime
 	nodes, planned                                            lowTexts
 	nodeGPUs                                                  nullUint16s
 	nodeIndex                                                 uint16Lists
@@ -55,7 +57,8 @@ func newPlacementBlock() block {
 		segment: newNullUint32(), max: newNullUint32(), limit: newNullInt64(), wait: newNullInt64(), submit: newNullTime(),
 		eligible: newNullTime(), start: newNullTime(), end: newNullTime(), endEarliest: newNullTime(),
 		plannedStart: newNullTime(), nodes: newLowTexts(), planned: newLowTexts(), nodeGPUs: newNullUint16s(),
-		nodeIndex: newUint16Lists(), nodeFrom: newNullTimes(), nodeTo: newNullTimes(), observed: millis(),
+		nodeIndex: newUint16Lists(), nodeFrom: newNullTimes(), nodeTo: newNullTimes(), priority: newNullInt64(), preemptible: newNullBool(),
+		checkpoint: newNullTime(), checkpointEvery: newNullInt64(), restartTakes: newNullInt64(), observed: millis(),
 	}
 }
 
@@ -121,6 +124,11 @@ func (b *placementBlock) append(offset int64, value []byte) error {
 	b.reason.Append(p.GetPendingReason())
 	b.plannedStart.Append(nullMillis(p.PlannedStartMs))
 	b.planned.Append(p.GetPlannedNodes())
+	b.priority.Append(null(p.Priority))
+	b.preemptible.Append(null(p.Preemptible))
+	b.checkpoint.Append(nullMillis(p.CheckpointMs))
+	b.checkpointEvery.Append(null(p.CheckpointEveryMs))
+	b.restartTakes.Append(null(p.RestartMs))
 	b.observed.Append(time.UnixMilli(p.GetObservedAtMs()))
 	b.revision.Append(p.GetRevision())
 	return nil
@@ -171,6 +179,8 @@ func (b *placementBlock) own() proto.Input {
 		{Name: "node_gpus", Data: b.nodeGPUs}, {Name: "node_gpu_index", Data: b.nodeIndex}, {Name: "node_from", Data: b.nodeFrom},
 		{Name: "node_to", Data: b.nodeTo}, {Name: "partial", Data: &b.partial}, {Name: "pending_reason", Data: b.reason},
 		{Name: "planned_start", Data: b.plannedStart}, {Name: "planned_nodes", Data: b.planned},
+		{Name: "priority", Data: b.priority}, {Name: "preemptible", Data: b.preemptible}, {Name: "checkpoint", Data: b.checkpoint},
+		{Name: "checkpoint_every_ms", Data: b.checkpointEvery}, {Name: "restart_ms", Data: b.restartTakes},
 		{Name: "observed_at", Data: b.observed}, {Name: "revision", Data: &b.revision},
 	}
 }

@@ -283,21 +283,6 @@ func tell(h *advise.Hold, p *event.Placement) {
 	}
 }
 
-// inherit takes over what only the topics tell of runs that go on, from the picture before this one.
-func (c *cluster) inherit(old *cluster) {
-	for key, was := range old.runs {
-		now := c.runs[key]
-		if now == nil || now.ended || was.ended || now.hold == nil || was.hold == nil || !now.same(was) {
-			continue
-		}
-		h := *now.hold
-		price(&h, was.hold)
-		h.Nodes = slices.Clone(h.Nodes)
-		now.hold = &h
-		c.hold(now.hold)
-	}
-}
-
 // hold brings a run's nodes into the state.
 func (c *cluster) hold(h *advise.Hold) bool {
 	if c.state == nil {

@@ -201,11 +201,6 @@ func TestAHoldTellsWhatItWouldCostToMoveIt(t *testing.T) {
 	want(c.state.Holding(key), 300, start, 1800)
 	c.placement(edit(record(event.State_RUNNING, 3, "d0n0"), func(p *event.Placement) { p.CheckpointMs = ptr((start + 600) * 1000) }), start)
 	want(c.state.Holding(key), 300, start+600, 1800)
-	// The picture read anew knows the run from tables alone, and takes it over.
-	next := small(t)
-	next.placement(record(event.State_RUNNING, 3, "d0n0"), start)
-	next.inherit(c)
-	want(next.state.Holding(key), 300, start+600, 1800)
 }
 
 func TestModelsOfNodesBecomeThatOfTheirDomain(t *testing.T) {

@@ -529,7 +529,6 @@ func (s *session) inherit(old *session, done map[offsetKey]int64) (behind bool) 
 		}
 	}
 	for name, c := range old.clusters {
-		s.cluster(name).inherit(c)
 		s.cluster(name).told = c.told
 		c.told = nil // the old session folds no more of it
 	}

@@ -284,6 +284,12 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 		End     *time.Time `ch:"expected_end"`
 		Het     uint8      `ch:"het"`
 		Sources []string   `ch:"sources"`
+
+		Priority        *int64 `ch:"priority"`
+		Preemptible     *bool  `ch:"preemptible"`
+		Checkpoint      *int64 `ch:"checkpoint_ms"`
+		CheckpointEvery *int64 `ch:"checkpoint_every_ms"`
+		RestartTakes    *int64 `ch:"restart_ms"`
 	}
 	rows, err := ask[row](ctx, conn, "holds", at("open", openEnd))
 	if err != nil {
@@ -315,6 +321,8 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 				one.limit = r.End.Unix() - one.start
 			}
 		}
+		tell(h, &event.Placement{Priority: r.Priority, Preemptible: r.Preemptible, CheckpointMs: r.Checkpoint,
+			CheckpointEveryMs: r.CheckpointEvery, RestartMs: r.RestartTakes})
 		h.End = c.history[[2]string{r.User, r.Name}].end(one.start, one.limit, now.Unix())
 		for i, node := range r.Nodes {
 			n, ok := c.state.Topology.Node(node)
