@@ -4,7 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 )
+
+// patience bounds what a test waits for on a machine that has much else to do; it says nothing of how long a thing may take.
+const patience = 5 * time.Minute
 
 // running is a throw-away flow that runs until the test ends; a stage that fails fails the test.
 func running(t testing.TB, s *settings, run stages) *flow {
