@@ -3,7 +3,6 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -55,7 +54,7 @@ func Consume(ctx context.Context, k engine.Kafka, c ConsumerConfig, topics []str
 			return nil
 		case err != nil: // the group backs off by itself and tries again
 			if !errors.Is(err, kafka.RebalanceInProgress) {
-				log.Warn("joining the consumer group failed, trying again", "group", c.Group, "error", err)
+				log.Warn("joining the consumer group failed, trying again", "group", c.Group, "error", explained(k, err))
 			}
 			continue
 		}
@@ -111,10 +110,7 @@ type Stream struct {
 	aborted   map[int64]bool                                       // producers within a transaction that was given up
 }
 
-const (
-	fetchBytes   = 1 << 20          // of one answer, compressed; a single batch may be larger
-	networkLimit = 10 * time.Second // for the broker to answer, beyond what it was asked to wait
-)
+const fetchBytes = 1 << 20 // of one answer, compressed; a single batch may be larger
 
 // Open dials the leader of the partition and asks where its records begin and end. Records are read from First, or StartAt, on. The
 // stream ends with ctx; close it in any case.
@@ -124,37 +120,29 @@ const (
 func (p *Partition) Open(ctx context.Context) (*Stream, error) {
 	dialing, cancel := context.WithTimeout(ctx, networkLimit) // a topic that is not there is looked for without end
 	defer cancel()
-	dialer := p.kafka.Dialer()
-	var dialled net.Conn // the last one is to the leader
-	secure := dialer.TLS
-	dialer.TLS, dialer.DialFunc = nil, func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		plain := &net.Dialer{Timeout: dialer.Timeout}
-		if secure != nil {
-			c, err = (&tls.Dialer{NetDialer: plain, Config: secure}).DialContext(ctx, network, address)
-		} else {
-			c, err = plain.DialContext(ctx, network, address)
-		}
-		dialled = c
-		return c, err
-	}
+	d := newDialer(dialing, p.kafka)
 	var last error
 	for _, broker := range p.kafka.Brokers {
-		leader, err := dialer.DialLeader(dialing, "tcp", broker, p.Topic, p.ID)
+		leader, err := d.DialLeader(dialing, "tcp", broker, p.Topic, p.ID)
 		if err != nil {
 			last = err
 			continue
 		}
-		s := &Stream{topic: p.Topic, partition: int32(p.ID), conn: dialled}
+		d.release()
+		s := &Stream{topic: p.Topic, partition: int32(p.ID), conn: d.last} // the last one is to the leader
 		s.stop = context.AfterFunc(ctx, func() { s.conn.Close() })
 		leader.SetDeadline(time.Now().Add(networkLimit))
 		if s.First, s.End, err = leader.ReadOffsets(); err != nil {
 			s.Close()
-			return nil, fmt.Errorf("read the offsets of %s/%d: %w", p.Topic, p.ID, err)
+			return nil, fmt.Errorf("read the offsets of %s/%d: %w", p.Topic, p.ID, explained(p.kafka, err))
 		}
 		s.next = s.First
 		return s, nil
 	}
-	return nil, fmt.Errorf("reach the leader of %s/%d through %v: %w", p.Topic, p.ID, p.kafka.Brokers, last)
+	if dialing.Err() != nil && ctx.Err() == nil {
+		last = fmt.Errorf("no answer within %s: %w", networkLimit, last)
+	}
+	return nil, fmt.Errorf("reach the leader of %s/%d through %v: %w", p.Topic, p.ID, p.kafka.Brokers, explained(p.kafka, last))
 }
 
 // StartAt makes an offset the next one to read.

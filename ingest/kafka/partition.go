@@ -19,7 +19,7 @@ func Partitions(ctx context.Context, k engine.Kafka, topic string) ([]*Partition
 	client := &kafka.Client{Addr: kafka.TCP(k.Brokers...), Transport: transport, Timeout: networkLimit}
 	meta, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
 	if err != nil {
-		return nil, fmt.Errorf("list the partitions of %s: %w", topic, err)
+		return nil, fmt.Errorf("list the partitions of %s: %w", topic, explained(k, err))
 	}
 	var out []*Partition
 	for _, t := range meta.Topics {

@@ -35,6 +35,7 @@ type Deps struct {
 
 // Producer sends records to their topics. It is the Emitter of the collectors.
 type Producer struct {
+	kafka   engine.Kafka
 	writer  *kafka.Writer
 	close   func()
 	deps    Deps
@@ -57,7 +58,7 @@ func NewProducer(k engine.Kafka, deps Deps) *Producer {
 	transport := k.Transport()
 	transport.MetadataTTL = time.Second // the writer learns of a leader that moved by this alone; the default is 6 s
 	p := &Producer{
-		close: transport.CloseIdleConnections, deps: deps,
+		kafka: k, close: transport.CloseIdleConnections, deps: deps,
 		writer: &kafka.Writer{
 			Addr: kafka.TCP(k.Brokers...), Transport: transport,
 			// Java's partitioner: a record of one key lands where any other client would put it.
@@ -113,7 +114,7 @@ func (p *Producer) Emit(ctx context.Context, records ...event.Record) error {
 	p.seconds.Observe(time.Since(start).Seconds())
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
-		return fmt.Errorf("store %d records in kafka: %w", len(records), err)
+		return fmt.Errorf("store %d records in kafka: %w", len(records), explained(p.kafka, err))
 	}
 	return nil
 }

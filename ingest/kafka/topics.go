@@ -43,6 +43,9 @@ func EnsureTopics(ctx context.Context, k engine.Kafka, c TopicConfig) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
+	if err := reach(ctx, k); err != nil {
+		return err
+	}
 	transport := k.Transport()
 	defer transport.CloseIdleConnections()
 	client := &kafka.Client{Addr: kafka.TCP(k.Brokers...), Transport: transport, Timeout: 10 * time.Second}
@@ -58,10 +61,22 @@ func EnsureTopics(ctx context.Context, k engine.Kafka, c TopicConfig) error {
 	}
 	resp, err := client.CreateTopics(ctx, req)
 	if err != nil {
-		return fmt.Errorf("make topics on %v: %w: is the broker up, and may this user create topics?", k.Brokers, err)
+		return fmt.Errorf("make topics on %v: %w", k.Brokers, explained(k, err))
 	}
 	for topic, err := range resp.Errors {
-		if err != nil && !errors.Is(err, kafka.TopicAlreadyExists) {
+		switch {
+		case err == nil, errors.Is(err, kafka.TopicAlreadyExists):
+		case errors.Is(err, kafka.TopicAuthorizationFailed), errors.Is(err, kafka.ClusterAuthorizationFailed):
+			// A broker says so also of a topic that is there.
+			meta, asked := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+			if asked == nil {
+				asked = leaderless(meta)
+			}
+			if asked != nil {
+				return fmt.Errorf("make topic %s: %w: allow this user to create topics, or make it before: %d partitions, %d copies, retention.ms=%d",
+					topic, err, c.Partitions, c.Replication, c.Retention.Milliseconds())
+			}
+		default:
 			return fmt.Errorf("make topic %s: %w", topic, err)
 		}
 	}
