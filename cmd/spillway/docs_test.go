@@ -27,7 +27,7 @@ type block struct {
 }
 
 // lacking are the needs that keep a block from being run. A block that is not run is still read by the shell.
-var lacking = map[string]bool{"containers": true, "kubernetes": true, "slurm": true, "root": true, "checkout": true}
+var lacking = map[string]bool{"containers": true, "kubernetes": true, "slurm": true, "kafka": true, "root": true, "checkout": true}
 
 func blocksOf(t *testing.T, path string) (out []block) {
 	t.Helper()

@@ -152,7 +152,8 @@ func (s *Stream) StartAt(offset int64) { s.next, s.answer, s.batch = offset, nil
 const keptBytes = 4 << 20
 
 // Next gives the next record, or false when there is none within wait; a wait of 0 asks only for what the last answer
-// of the broker has left. After an error the stream is of no more use.
+// of the broker has left. After an error the stream is of no more use. An error that wraps ErrBroken comes after all
+// records before the broken batch, and tells how to give that up.
 func (s *Stream) Next(wait time.Duration) (Record, bool, error) {
 	r, ok, err := s.buffered()
 	if !ok && err == nil && wait > 0 {
@@ -161,7 +162,7 @@ func (s *Stream) Next(wait time.Duration) (Record, bool, error) {
 		}
 	}
 	if err != nil {
-		return Record{}, false, fmt.Errorf("read from offset %d: %w", s.next, err)
+		return Record{}, false, fmt.Errorf("read %s/%d from offset %d: %w", s.topic, s.partition, s.next, err)
 	}
 	return r, ok, nil
 }
@@ -171,7 +172,7 @@ func (s *Stream) buffered() (r Record, ok bool, err error) {
 	for {
 		for s.batch.left > 0 {
 			if r, err = s.batch.next(); err != nil {
-				return r, false, err
+				return r, false, s.wayOut(err, s.batch.end)
 			}
 			if r.Offset >= s.next { // an answer may begin before the offset that was asked for
 				s.next = r.Offset + 1
@@ -183,14 +184,27 @@ func (s *Stream) buffered() (r Record, ok bool, err error) {
 		if cap(s.unpacked) > keptBytes {
 			s.unpacked = nil
 		}
-		if s.batch, s.answer, s.unpacked, ok, err = openBatch(s.answer, s.unpacked); !ok || err != nil {
+		answer := s.answer
+		if s.batch, s.answer, s.unpacked, ok, err = openBatch(answer, s.unpacked); !ok || err != nil {
 			s.batch = batch{}
+			if err != nil {
+				err = s.wayOut(err, behindBroken(answer))
+			}
 			return r, false, err
 		}
 		if s.givenUp(&s.batch) {
 			s.batch.left = 0
 		}
 	}
+}
+
+// wayOut adds to the error of a broken batch what to do about it. Next is the first offset after it, if that is known.
+func (s *Stream) wayOut(err error, next int64) error {
+	if next <= s.next || next > s.End {
+		next = s.End
+	}
+	return fmt.Errorf("%w; its offsets end before %d; if that stays so and no replica has it whole, give it up with kafka-delete-records.sh: "+
+		"topic %s, partition %d, offset %d; reading goes on from there", err, next, s.topic, s.partition, next)
 }
 
 // givenUp says that a batch belongs to a transaction that was aborted: the broker sends those too, and says whose they are.

@@ -49,7 +49,8 @@ type batch struct {
 	transactional, control bool // control: it marks the end of a transaction
 }
 
-var errBatch = errors.New("a record batch is broken")
+// ErrBroken says that a record batch cannot be read. Reading it again is of no use unless the broker mends it.
+var ErrBroken = errors.New("the record batch is broken")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -67,7 +68,7 @@ func openBatch(answer, scratch []byte) (b batch, rest, unpacked []byte, ok bool,
 	}
 	size := int(int32(binary.BigEndian.Uint32(answer[8:])))
 	if size < batchHeader-batchPrefix {
-		return b, nil, scratch, false, fmt.Errorf("%w: it is %d bytes long", errBatch, size)
+		return b, nil, scratch, false, fmt.Errorf("%w: it is %d bytes long", ErrBroken, size)
 	}
 	if len(answer)-batchPrefix < size {
 		return b, nil, scratch, false, nil
@@ -75,10 +76,10 @@ func openBatch(answer, scratch []byte) (b batch, rest, unpacked []byte, ok bool,
 	raw, rest := answer[:batchPrefix+size], answer[batchPrefix+size:]
 	if magic := raw[16]; magic != 2 {
 		return b, nil, scratch, false, fmt.Errorf("%w: its format is %d; format 2 is read, which brokers write since Kafka 0.11: "+
-			"unset log.message.format.version of the broker", errBatch, magic)
+			"unset log.message.format.version of the broker", ErrBroken, magic)
 	}
 	if crc32.Checksum(raw[21:], castagnoli) != binary.BigEndian.Uint32(raw[17:]) {
-		return b, nil, scratch, false, fmt.Errorf("%w: its checksum does not fit", errBatch)
+		return b, nil, scratch, false, fmt.Errorf("%w: its checksum does not fit", ErrBroken)
 	}
 	attributes := binary.BigEndian.Uint16(raw[21:])
 	b.base = int64(binary.BigEndian.Uint64(raw))
@@ -96,11 +97,23 @@ func openBatch(answer, scratch []byte) (b batch, rest, unpacked []byte, ok bool,
 	b.records.rest = raw[batchHeader:]
 	if codec := compress.Compression(attributes & 0x7); codec != compress.None {
 		if scratch, err = unpack(codec, scratch[:0], raw[batchHeader:]); err != nil {
-			return b, nil, scratch, false, fmt.Errorf("%w: unpack %s: %w", errBatch, codec, err)
+			return b, nil, scratch, false, fmt.Errorf("%w: unpack %s: %w", ErrBroken, codec, err)
 		}
 		b.records.rest = scratch
 	}
 	return b, rest, scratch, true, nil
+}
+
+// behindBroken gives the first offset after a broken batch, which an answer begins with: that of the next batch, or by the
+// broken one's own word; 0 = not known.
+func behindBroken(answer []byte) int64 {
+	if size := int64(int32(binary.BigEndian.Uint32(answer[8:]))); size >= batchHeader-batchPrefix && int64(len(answer)) >= batchPrefix+size+8 {
+		return int64(binary.BigEndian.Uint64(answer[batchPrefix+size:]))
+	}
+	if len(answer) < batchHeader {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(answer)) + int64(int32(binary.BigEndian.Uint32(answer[23:]))) + 1
 }
 
 // next reads a record; the caller makes sure that one is left.
@@ -117,7 +130,7 @@ func (b *batch) next() (r Record, err error) {
 	r.count = c.varint()
 	r.headers = c.rest
 	if b.records.bad || c.bad || r.count < 0 || r.Offset < b.base || r.Offset >= b.end {
-		return r, fmt.Errorf("%w: a record of it cannot be read", errBatch)
+		return r, fmt.Errorf("%w: a record of it cannot be read", ErrBroken)
 	}
 	b.left--
 	return r, nil

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -209,4 +211,49 @@ func FuzzBatch(f *testing.F) {
 		unpackAll(raw)
 		unpackLZ4(nil, raw)
 	})
+}
+
+// TestABrokenBatchSaysWhereItEnds: records before it come first, and what is given up is the batch and no more, as far as
+// that can be told.
+func TestABrokenBatchSaysWhereItEnds(t *testing.T) {
+	at := func(offset int64, change func(raw []byte), values ...string) []byte {
+		raw := pack(t, compress.None, 0, nil, values...)
+		binary.BigEndian.PutUint64(raw, uint64(offset))
+		if change != nil {
+			change(raw)
+		}
+		return raw
+	}
+	before, after := at(5, nil, "before"), at(20, nil, "after")
+	resum := func(raw []byte) { binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], castagnoli)) }
+	for name, c := range map[string]struct {
+		answer [][]byte
+		next   int64 // after the broken batch
+		says   string
+	}{
+		"a bit fell over":                     {[][]byte{before, at(6, func(raw []byte) { raw[len(raw)-1] ^= 1 }, "a", "b"), after}, 20, "its checksum does not fit"},
+		"a bit fell over in the last one":     {[][]byte{before, at(6, func(raw []byte) { raw[len(raw)-1] ^= 1 }, "a", "b")}, 8, "its checksum does not fit"},
+		"its offsets are broken too":          {[][]byte{before, at(6, func(raw []byte) { raw[23] ^= 1 }, "a", "b")}, 99, "its checksum does not fit"},
+		"an old format":                       {[][]byte{before, at(6, func(raw []byte) { raw[16] = 1 }, "a", "b"), after}, 20, "unset log.message.format.version"},
+		"a codec that nobody knows":           {[][]byte{before, at(6, func(raw []byte) { raw[22] |= 7; resum(raw) }, "a", "b"), after}, 20, "codec 7 is not known"},
+		"a length that cannot be":             {[][]byte{before, at(6, func(raw []byte) { binary.BigEndian.PutUint32(raw[8:], 3) }, "a", "b")}, 8, "it is 3 bytes long"},
+		"a record that ends beyond its batch": {[][]byte{before, at(6, func(raw []byte) { raw[batchHeader] = 0x7e; resum(raw) }, "a", "b"), after}, 8, "a record of it cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Stream{topic: "a.topic", partition: 3, next: 5, End: 99, answer: bytes.Join(c.answer, nil)}
+			if r, ok, err := s.Next(0); !ok || err != nil || string(r.Value) != "before" {
+				t.Fatalf("first came %q, %v, %v", r.Value, ok, err)
+			}
+			_, _, err := s.Next(0)
+			if !errors.Is(err, ErrBroken) {
+				t.Fatalf("got %v", err)
+			}
+			for _, want := range []string{"read a.topic/3 from offset 6: ", c.says,
+				fmt.Sprintf("its offsets end before %d; ", c.next), fmt.Sprintf("kafka-delete-records.sh: topic a.topic, partition 3, offset %d; ", c.next)} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("it does not say %q: %v", want, err)
+				}
+			}
+		})
+	}
 }

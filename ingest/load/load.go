@@ -153,11 +153,14 @@ func (w *worker) run(ctx context.Context) {
 		if stored {
 			wait = w.cfg.RetryMin
 		}
-		level := slog.LevelWarn
-		if errors.Is(err, errMadeAnew) {
+		level, what := slog.LevelWarn, "read"
+		switch {
+		case errors.Is(err, errMadeAnew):
 			level = slog.LevelError
+		case errors.Is(err, kafka.ErrBroken):
+			level, what = slog.LevelError, "broken_batch"
 		}
-		w.m.errors.WithLabelValues(w.stream.topic, "read").Inc()
+		w.m.errors.WithLabelValues(w.stream.topic, what).Inc()
 		log.Log(ctx, level, "loading stopped, going on after what is stored", "error", err, "in", wait)
 		if !pause(ctx, wait) {
 			return
@@ -188,7 +191,8 @@ func (w *worker) load(ctx context.Context) (stored bool, err error) {
 	w.lag(records.End - next)
 	for {
 		m, ok, err := records.Next(w.patience(records.Behind()))
-		if err != nil {
+		broken := errors.Is(err, kafka.ErrBroken) // what came before it does not wait until it is mended
+		if err != nil && !(broken && w.batch.any) {
 			return stored, err
 		}
 		if ok {
@@ -202,13 +206,16 @@ func (w *worker) load(ctx context.Context) (stored bool, err error) {
 				continue
 			}
 		}
-		if w.batch.any && (ok || !records.Buffered() && w.patience(false) <= 0) {
+		if w.batch.any && (ok || broken || !records.Buffered() && w.patience(false) <= 0) {
 			if err := w.flush(ctx); err != nil {
 				return stored, err
 			}
 			if stored = true; w.deps.Stored != nil {
 				w.deps.Stored()
 			}
+		}
+		if broken {
+			return stored, err
 		}
 		if !w.batch.any {
 			w.lag(records.End - next)

@@ -43,7 +43,13 @@ type bench struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	b := &bench{store: testenv.ClickHouse(t), kafka: testenv.Kafka(t)}
+	return newBenchOn(t, testenv.Kafka(t))
+}
+
+// newBenchOn is newBench with a broker of the caller's.
+func newBenchOn(t testing.TB, k engine.Kafka) *bench {
+	t.Helper()
+	b := &bench{store: testenv.ClickHouse(t), kafka: k}
 	ctx := context.Background()
 	if err := clickhouse.Migrate(ctx, b.store.Conn, clickhouse.Options{Database: b.store.Database}); err != nil {
 		t.Fatal(err)
