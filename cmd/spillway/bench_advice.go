@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -150,13 +150,7 @@ func askAtRate(ctx context.Context, base string, seconds int) (*asked, error) {
 			for q := range due {
 				gpus := 4 * (1 + int(q.at.UnixNano()/1000)%36)
 				body := fmt.Sprintf(`{"gpus":%d,"class":"train","duration_s":3600}`, gpus)
-				resp, err := client.Post(base+"/v1/advice", "application/json", bytes.NewReader([]byte(body)))
-				status := 0
-				if err == nil {
-					_, _ = io.Copy(io.Discard, resp.Body)
-					resp.Body.Close()
-					status = resp.StatusCode
-				}
+				status := post(ctx, client, base+"/v1/advice", body)
 				mu.Lock()
 				if q.counts {
 					took = append(took, time.Since(q.at))
@@ -181,6 +175,22 @@ func askAtRate(ctx context.Context, base string, seconds int) (*asked, error) {
 	a.P50, a.P99, a.Most = quantiles(took)
 	a.P90, a.P999 = took[len(took)*9/10], took[min(len(took)-1, len(took)*999/1000)]
 	return a, ctx.Err()
+}
+
+// post gives the status of an answer; 0: none came.
+func post(ctx context.Context, client *http.Client, url, body string) int {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
 }
 
 // processCPU is the CPU time of this process alone.

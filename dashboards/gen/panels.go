@@ -10,7 +10,6 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 	"github.com/grafana/grafana-foundation-sdk/go/stat"
-	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
 )
@@ -90,11 +89,6 @@ func numbers(title, about, sql string) *stat.PanelBuilder {
 func bars(title, about, unit, x, sql string) *barchart.PanelBuilder {
 	return barchart.NewPanelBuilder().Title(title).Description(about).Datasource(clickhouseRef).NoValue(unknown).Unit(unit).
 		XField(x).Min(0).Height(8).Span(12).WithTarget(query(sql, "table"))
-}
-
-func states(title, about, sql string) *statetimeline.PanelBuilder {
-	return statetimeline.NewPanelBuilder().Title(title).Description(about).Datasource(clickhouseRef).NoValue(unknown).
-		MergeValues(true).ShowValue(common.VisibilityModeAuto).Height(8).Span(24).WithTarget(query(sql, "timeseries"))
 }
 
 // promLines shows expressions, each with what its lines are called.

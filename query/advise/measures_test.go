@@ -109,7 +109,7 @@ func TestPlanRoomIsCheapest(t *testing.T) {
 		for d := range int32(3) {
 			for n := d * 6; n < d*6+6; {
 				width := 1 + rng.Int32N(3)
-				h := &Hold{Key: string(rune('a' + n)), Job: string(rune('a' + n)), Unsaved: int64(rng.IntN(9000)), Restart: 60, Preemptible: true, Priority: new(rng.Int64N(3))}
+				h := &Hold{Key: string('a' + n), Job: string('a' + n), Unsaved: int64(rng.IntN(9000)), Restart: 60, Preemptible: true, Priority: new(rng.Int64N(3))}
 				for k := n; k < min(d*6+6, n+width); k++ {
 					h.Nodes = append(h.Nodes, Share{Node: k, GPUs: 4})
 				}
@@ -197,13 +197,13 @@ func TestOnlyKnownPrioritiesMakeRoomForAKnownOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := NewState(cluster(t, []int32{2, 2}, 4))
 			for node := range int32(2) {
-				key := string(rune('a' + node))
+				key := string('a' + node)
 				if err := s.Hold(&Hold{Key: key, Job: key, Nodes: []Share{{node, 4}}, Preemptible: true, Priority: test.holds, Restart: -1, Unsaved: -1}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for node := range int32(2) { // the other domain is held for good
-				key := string(rune('y' + node))
+				key := string('y' + node)
 				if err := s.Hold(&Hold{Key: key, Job: key, Nodes: []Share{{node + 2, 4}}}); err != nil {
 					t.Fatal(err)
 				}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,12 +48,6 @@ func (k *keep) Emit(_ context.Context, records ...event.Record) error {
 	defer k.mu.Unlock()
 	k.records = append(k.records, records...)
 	return nil
-}
-
-func (k *keep) all() []event.Record {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Clone(k.records)
 }
 
 func replayed(t testing.TB, paths ...string) []event.Record {
