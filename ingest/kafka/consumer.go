@@ -38,7 +38,7 @@ const heartbeat = time.Second
 func Consume(ctx context.Context, k engine.Kafka, c ConsumerConfig, topics []string, log *slog.Logger,
 	own func(ctx context.Context, p *Partition, others int)) error {
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID: c.Group, Brokers: k.Brokers, Dialer: k.Dialer(), Topics: topics, StartOffset: kafka.FirstOffset,
+		ID: c.Group, Brokers: k.Brokers, Dialer: boundedDialer(k, min(networkLimit, c.SessionTimeout), nil), Topics: topics, StartOffset: kafka.FirstOffset,
 		SessionTimeout: c.SessionTimeout, RebalanceTimeout: c.SessionTimeout,
 		HeartbeatInterval: min(heartbeat, c.SessionTimeout/3), JoinGroupBackoff: c.Backoff,
 		WatchPartitionChanges: true, PartitionWatchInterval: 30 * time.Second,

@@ -19,8 +19,42 @@ import (
 
 const networkLimit = 10 * time.Second // for the broker to answer, beyond what it was asked to wait
 
-// dialer is kafka-go's, but that its connections break when a context ends, until they are released: kafka-go waits without
-// end for what a broker says to a login.
+// bounded is a connection whose reads end: kafka-go waits without end for what a broker says to a login.
+type bounded struct {
+	net.Conn
+	limit time.Duration
+}
+
+func (c bounded) SetReadDeadline(t time.Time) error {
+	if t.IsZero() {
+		t = time.Now().Add(c.limit)
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// boundedDialer is kafka-go's dialer with bounded connections; made is told of each as it is beneath, unless nil.
+func boundedDialer(k engine.Kafka, limit time.Duration, made func(net.Conn)) *kafka.Dialer {
+	d := k.Dialer()
+	secure := d.TLS
+	d.TLS, d.DialFunc = nil, func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		plain := &net.Dialer{Timeout: d.Timeout}
+		if secure != nil {
+			c, err = (&tls.Dialer{NetDialer: plain, Config: secure}).DialContext(ctx, network, address)
+		} else {
+			c, err = plain.DialContext(ctx, network, address)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if made != nil {
+			made(c)
+		}
+		return bounded{c, limit}, nil
+	}
+	return d
+}
+
+// dialer is one whose connections break when a context ends, until they are released.
 type dialer struct {
 	*kafka.Dialer
 	last   net.Conn // the newest connection
@@ -28,21 +62,10 @@ type dialer struct {
 }
 
 func newDialer(ctx context.Context, k engine.Kafka) *dialer {
-	d := &dialer{Dialer: k.Dialer()}
-	secure := d.TLS
-	d.TLS, d.DialFunc = nil, func(dialing context.Context, network, address string) (c net.Conn, err error) {
-		plain := &net.Dialer{Timeout: d.Timeout}
-		if secure != nil {
-			c, err = (&tls.Dialer{NetDialer: plain, Config: secure}).DialContext(dialing, network, address)
-		} else {
-			c, err = plain.DialContext(dialing, network, address)
-		}
-		if err != nil {
-			return nil, err
-		}
+	d := &dialer{}
+	d.Dialer = boundedDialer(k, networkLimit, func(c net.Conn) {
 		d.last, d.guards = c, append(d.guards, context.AfterFunc(ctx, func() { c.Close() }))
-		return c, nil
-	}
+	})
 	return d
 }
 

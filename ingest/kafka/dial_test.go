@@ -243,10 +243,10 @@ func (h firstWarning) Handle(_ context.Context, r slog.Record) error {
 }
 
 // refused joins a group and gives what Consume says of not being let in.
-func refused(ctx context.Context, k engine.Kafka) error {
+func refused(ctx context.Context, k engine.Kafka, session time.Duration) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	err := Consume(ctx, k, ConsumerConfig{Group: "g", SessionTimeout: 6 * time.Second, Backoff: 50 * time.Millisecond}, []string{event.TopicNode},
+	err := Consume(ctx, k, ConsumerConfig{Group: "g", SessionTimeout: session, Backoff: 50 * time.Millisecond}, []string{event.TopicNode},
 		slog.New(firstWarning{stop: stop}), func(context.Context, *Partition, int) {})
 	return errors.Join(err, context.Cause(ctx))
 }
@@ -268,7 +268,7 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 			p := NewProducer(k, Deps{Log: quiet})
 			return errors.Join(p.Emit(ctx, node("n")), p.Close())
 		},
-		"join a group": refused,
+		"join a group": func(ctx context.Context, k engine.Kafka) error { return refused(ctx, k, 6*time.Second) },
 	}
 	a, other := newAuthority(t), newAuthority(t)
 	server, elsewhere, mutual := a.server(t, "127.0.0.1"), a.server(t, "kafka.example.com"), a.server(t, "127.0.0.1")
@@ -329,37 +329,43 @@ func TestTopicsMayBeMadeBySomebodyElse(t *testing.T) {
 		}
 	}
 	thereAndBack(t, as("spillway"))
-	if err := refused(t.Context(), as("visitor")); !strings.Contains(err.Error(), "READ on the loader's group") {
+	if err := refused(t.Context(), as("visitor"), 6*time.Second); !strings.Contains(err.Error(), "READ on the loader's group") {
 		t.Errorf("without a right to the group it said %v", err)
 	}
 }
 
-// TestALoginThatIsNotAnsweredEndsWithItsContext: a broker that has stopped still accepts connections.
-func TestALoginThatIsNotAnsweredEndsWithItsContext(t *testing.T) {
-	cluster, err := kfake.NewCluster(append(guarded(), kfake.NumBrokers(1))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
-	k := engine.Kafka{Brokers: cluster.ListenAddrs(), SASL: plain.Mechanism{Username: "spillway", Password: password}}
-	for name, dial := range map[string]func(context.Context) error{
-		"open a partition": func(ctx context.Context) error {
+// TestALoginThatIsNotAnsweredEnds: a broker that has stopped still accepts connections.
+func TestALoginThatIsNotAnsweredEnds(t *testing.T) {
+	for name, dial := range map[string]func(context.Context, engine.Kafka) error{
+		"open a partition": func(ctx context.Context, k engine.Kafka) error {
 			_, err := (&Partition{Topic: event.TopicNode, kafka: k}).Open(ctx)
 			return err
 		},
-		"make topics": func(ctx context.Context) error { return EnsureTopics(ctx, k, topics) },
+		"make topics":  func(ctx context.Context, k engine.Kafka) error { return EnsureTopics(ctx, k, topics) },
+		"join a group": func(ctx context.Context, k engine.Kafka) error { return refused(ctx, k, time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
 			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			release := make(chan struct{})
-			defer close(release)
-			cluster.ControlKey(int16(kmsg.SASLHandshake), func(kmsg.Request) (kmsg.Response, error, bool) {
-				cancel()
-				cluster.SleepControl(func() { <-release })
-				return nil, nil, false
+			var stopped sync.WaitGroup
+			stopped.Go(func() {
+				for {
+					c, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					defer c.Close()
+					_, _ = c.Read(make([]byte, 1)) // the login has begun
+					cancel()
+				}
 			})
-			if err := dial(ctx); err == nil {
+			defer stopped.Wait()
+			defer listener.Close()
+			k := engine.Kafka{Brokers: []string{listener.Addr().String()}, SASL: plain.Mechanism{Username: "spillway", Password: password}}
+			if err := dial(ctx, k); err == nil {
 				t.Error("it went well")
 			}
 		})
