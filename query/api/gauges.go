@@ -39,7 +39,8 @@ type reply[T any] struct {
 	err    error
 }
 
-// get waits for the answer as long as ctx lasts.
+// get waits for the answer as long as ctx lasts. One that is there counts also after that: on a busy machine the questions
+// before may have taken all of the time at every scrape.
 func (b *behind[T]) get(ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	if b.asked == nil {
 		asked := make(chan reply[T], 1)
@@ -53,12 +54,21 @@ func (b *behind[T]) get(ctx context.Context, ask func(context.Context) (T, error
 	}
 	select {
 	case got := <-b.asked:
-		b.asked = nil
-		return got.answer, got.err
+		return b.take(got)
 	case <-ctx.Done():
+	}
+	select {
+	case got := <-b.asked:
+		return b.take(got)
+	default:
 		var none T
 		return none, ctx.Err()
 	}
+}
+
+func (b *behind[T]) take(got reply[T]) (T, error) {
+	b.asked = nil
+	return got.answer, got.err
 }
 
 // A scrape waits this long for the store, below the 10 s that Prometheus gives one.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -77,5 +78,19 @@ func TestExceptionsBeyondTheListAreCounted(t *testing.T) {
 	want := map[string]float64{"c|gpu|ml|training|node_down": 1, "c||||node_down": 4}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestAnAnswerFromBehindIsTakenWhenThereIsNoTimeLeft: a scrape whose other questions took all of its time still shows it.
+func TestAnAnswerFromBehindIsTakenWhenThereIsNoTimeLeft(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		var b behind[int]
+		b.asked = make(chan reply[int], 1)
+		b.asked <- reply[int]{answer: 7}
+		if got, err := b.get(over, nil); got != 7 || err != nil || b.asked != nil {
+			t.Fatalf("got %d, %v", got, err)
+		}
 	}
 }
