@@ -166,7 +166,10 @@ func (f *flow) build(run stages) (err error) {
 	if run.load {
 		loader, err := load.New(s.Load, load.Deps{
 			Kafka: f.engines.Kafka, ClickHouse: f.engines.ClickHouse.Owner, DeadLetter: f.producer.Emit, Log: f.log,
-			Stored: func() {
+			Stored: func(table string) {
+				if !pass.Follows(table) {
+					return
+				}
 				select {
 				case stored <- struct{}{}:
 				default: // it was told already, or there are no passes here

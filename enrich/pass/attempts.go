@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"go.opentelemetry.io/otel/propagation"
@@ -71,11 +72,10 @@ var recordColumns = slices.Concat(columns[record]{
 	plain("exclusive_domain", func(r *record) *bool { return &r.exclusive }),
 	maybe[uint32]("max_switches", func(r *record) *int64 { return &r.switches }),
 	reading(`arrayStringConcat(nodes, '\n')`, plain("nodes", func(r *record) *string { return &r.packed.nodes })),
-	reading(packedNumbers("node_gpus", "toString(x)"), plain("node_gpus", func(r *record) *string { return &r.packed.gpus })),
-	reading(`if(arrayExists(x -> notEmpty(x), node_gpu_index), arrayStringConcat(arrayMap(x -> arrayStringConcat(arrayMap(y -> toString(y), x), ' '), node_gpu_index), ','), '')`,
-		plain("node_gpu_index", func(r *record) *string { return &r.packed.index })),
-	reading(packedNumbers("node_from", "toString(toUnixTimestamp64Milli(x))"), plain("node_from", func(r *record) *string { return &r.packed.from })),
-	reading(packedNumbers("node_to", "toString(toUnixTimestamp64Milli(x))"), plain("node_to", func(r *record) *string { return &r.packed.to })),
+	reading("toString(node_gpus)", plain("node_gpus", func(r *record) *string { return &r.packed.gpus })),
+	reading("toString(node_gpu_index)", plain("node_gpu_index", func(r *record) *string { return &r.packed.index })),
+	reading("toString(node_from)", plain("node_from", func(r *record) *string { return &r.packed.from })),
+	reading("toString(node_to)", plain("node_to", func(r *record) *string { return &r.packed.to })),
 	plain("partial", func(r *record) *bool { return &r.partial }),
 	plain("pending_reason", func(r *record) *string { return &r.pendingReason }),
 	maybeInstant("planned_start", func(r *record) *int64 { return &r.plannedStart }),
@@ -164,48 +164,62 @@ var placementColumns = columns[placementRow]{
 }
 
 // packed is the arrays of a raw record as text: an array is several times dearer to scan than a string, and most of them
-// are empty.
+// are empty. Names stand on lines of their own, the others as ClickHouse writes arrays.
 type packed struct{ nodes, gpus, index, from, to, planned string }
 
-// packedNumbers reads an array of nullable numbers as text, ” when nothing in it is known.
-func packedNumbers(name, number string) string {
-	return "if(arrayExists(x -> x IS NOT NULL, " + name + "), arrayStringConcat(arrayMap(x -> ifNull(" + number + ", ''), " + name + "), ','), '')"
-}
-
-// unpack fills the arrays of a record.
+// unpack fills the arrays of a record. One in which nothing is known is nil.
 func (r *record) unpack() {
-	words := func(text, sep string) []string {
-		if text == "" {
-			return nil
-		}
-		return strings.Split(text, sep)
-	}
-	r.nodes, r.plannedNodes = words(r.packed.nodes, "\n"), words(r.packed.planned, "\n")
-	for _, w := range words(r.packed.gpus, ",") {
+	p := &r.packed
+	r.nodes, r.plannedNodes = words(p.nodes, "\n"), words(p.planned, "\n")
+	for _, w := range words(arrayText(p.gpus), ",") {
 		r.nodeGPUs = append(r.nodeGPUs, int32(numberOr(w, -1)))
 	}
-	for _, w := range words(r.packed.index, ",") {
-		var index []uint16
-		for _, x := range words(w, " ") {
-			index = append(index, uint16(numberOr(x, 0)))
+	if text := arrayText(p.index); text != "" {
+		for w := range strings.SplitSeq(text[1:len(text)-1], "],[") {
+			var index []uint16
+			for _, x := range words(w, ",") {
+				index = append(index, uint16(numberOr(x, 0)))
+			}
+			r.gpuIndex = append(r.gpuIndex, index)
 		}
-		r.gpuIndex = append(r.gpuIndex, index)
 	}
-	for _, w := range words(r.packed.from, ",") {
-		r.nodeFrom = append(r.nodeFrom, numberOr(w, 0))
+	for _, w := range words(arrayText(p.from), ",") {
+		r.nodeFrom = append(r.nodeFrom, instantOr(w, 0))
 	}
-	for _, w := range words(r.packed.to, ",") {
-		r.nodeTo = append(r.nodeTo, numberOr(w, 0))
+	for _, w := range words(arrayText(p.to), ",") {
+		r.nodeTo = append(r.nodeTo, instantOr(w, 0))
 	}
 	r.packed = packed{}
 }
 
-func numberOr(text string, unknown int64) int64 {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil { // an empty entry
-		return unknown
+func words(text, sep string) []string {
+	if text == "" {
+		return nil
 	}
-	return n
+	return strings.Split(text, sep)
+}
+
+// arrayText is what stands between the brackets of an array of numbers or times, and "" when none of them is known.
+func arrayText(text string) string {
+	if !strings.ContainsAny(text, "0123456789") {
+		return ""
+	}
+	return text[1 : len(text)-1]
+}
+
+func numberOr(text string, unknown int64) int64 {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	return unknown // NULL
+}
+
+// instantOr is a DateTime64(3, 'UTC') of an array in Unix ms.
+func instantOr(text string, unknown int64) int64 {
+	if t, err := time.Parse("'2006-01-02 15:04:05.000'", text); err == nil {
+		return t.UnixMilli()
+	}
+	return unknown // NULL
 }
 
 // reading replaces the expression that reads a column.
@@ -270,7 +284,16 @@ func (p *Passes) foldAttempts(ctx context.Context, b batch) (touched []attemptSp
 	jobs := "(cluster, job_id) IN (SELECT cluster, job_id FROM placement_events WHERE " + b.where(rawPlacements) + ")"
 	f := &attemptsFold{p: p, ctx: clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"optimize_read_in_order": 1}))}
 	defer f.close()
-	if f.records, err = openCursor(f.ctx, p.conn, recordColumns, "SELECT "+recordColumns.reads()+" FROM placement_events WHERE "+jobs+" AND "+
+	reading := f.ctx
+	if named := b.jobs(); named != nil && rows <= smallBatch {
+		table, err := wantedTable([]string{"cluster", "job_id"}, named)
+		if err != nil {
+			return nil, fmt.Errorf("fold attempts: %w", err)
+		}
+		jobs = "(cluster, job_id) IN (SELECT cluster, job_id FROM wanted)"
+		reading = clickhouse.Context(reading, clickhouse.WithExternalTable(table))
+	}
+	if f.records, err = openCursor(reading, p.conn, recordColumns, "SELECT "+recordColumns.reads()+" FROM placement_events WHERE "+jobs+" AND "+
 		b.seen(rawPlacements)+" ORDER BY cluster, job_id"); err != nil {
 		return nil, fmt.Errorf("fold attempts: read records: %w", err)
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -332,56 +330,6 @@ func (s *store) compareCapacity(seed uint64, cluster string, f fleet, sizes []ui
 				s.t.Fatalf("seed %d, domain %q, minute %d: want - got +\n%s", seed, domain, (m-base)/minute,
 					cmp.Diff(want, row, cmp.AllowUnexported(capacityRow{})))
 			}
-		}
-	}
-}
-
-// compareNow holds the statement for readers against the oracle.
-func (s *store) compareNow(seed uint64, cluster string, f fleet, t int64) {
-	s.t.Helper()
-	text, err := os.ReadFile("testdata/capacity_now.sql")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	at := moment(t).Format("2006-01-02 15:04:05.000")
-	ctx := clickhouse.Context(context.Background(), clickhouse.WithParameters(clickhouse.Parameters{"cluster": cluster, "at": at}))
-	rows, err := s.Conn.Query(ctx, string(text))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer rows.Close()
-	got := map[string]capacityRow{}
-	for rows.Next() {
-		var c, node, domain, partition, basis string
-		var gpus, usable, held, probe, free uint32
-		if err := rows.Scan(&c, &node, &domain, &partition, &gpus, &usable, &held, &probe, &free, &basis); err != nil {
-			s.t.Fatal(err)
-		}
-		r, known := got[domain]
-		if !known {
-			r.basis = basisExact
-		}
-		r.nodes, r.gpus, r.usable, r.held, r.probe, r.free = r.nodes+1, r.gpus+gpus, r.usable+usable, r.held+held, r.probe+probe, r.free+free
-		if usable > 0 {
-			r.nodesUsable++
-		}
-		if basis == basisUnknown || basis == basisAssumed && r.basis == basisExact {
-			r.basis = basis
-		}
-		got[domain] = r
-	}
-	if err := rows.Err(); err != nil {
-		s.t.Fatal(err)
-	}
-	for _, domain := range []string{"", "x", "y", "z"} {
-		want := f.at(domain, t, nil)
-		want.nodesFree = 0 // the reader's to count
-		r, known := got[domain]
-		if !known {
-			r.basis = basisExact
-		}
-		if !want.equal(r) {
-			s.t.Fatalf("seed %d, domain %q now: want - got +\n%s", seed, domain, cmp.Diff(want, r, cmp.AllowUnexported(capacityRow{})))
 		}
 	}
 }

@@ -136,7 +136,7 @@ func TestFoldMembershipAgreesWithTheOracle(t *testing.T) {
 
 			s.version++
 			last := s.offsets[rawMembership]
-			if again := s.fold(batch{{rawMembership, 0, last - int64(n), last}}); len(again) > 0 {
+			if again := s.fold(batch{{Table: rawMembership, From: last - int64(n), To: last}}); len(again) > 0 {
 				t.Fatalf("seed %d: folding the batch again changed %v", seed, again)
 			}
 			for _, table := range []string{"membership", "topology_conflicts", "membership_facts"} {

@@ -185,7 +185,7 @@ func TestFoldNodesAgreesWithTheOracle(t *testing.T) {
 			}
 			s.version++
 			last := s.offsets[rawNodes]
-			again, err := s.foldNodes(context.Background(), batch{{rawNodes, 0, last - int64(len(records)), last}})
+			again, err := s.foldNodes(context.Background(), batch{{Table: rawNodes, From: last - int64(len(records)), To: last}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,8 +29,7 @@ type Config struct {
 	// Interval is how often the raw tables are asked whether there is anything new, while there is not; a fifth as often in a
 	// process that loads as well, since there the loader tells.
 	Interval time.Duration `yaml:"interval"`
-	// Gather is the pause after a pass over a few records when there was none for a while; after one over many it is a
-	// fifteenth of the interval.
+	// Gather is the pause after a pass while a few records a second come; while many come it is a fifteenth of the interval.
 	Gather time.Duration `yaml:"gather"`
 	// Window is how long a job could have waited for its GPUs: a spill is "timing" when enough would have been free by then.
 	Window time.Duration `yaml:"window"`
@@ -179,6 +178,7 @@ type offsetRange struct {
 	Table     string
 	Partition int32
 	From, To  int64
+	Jobs      [][2]string // cluster and id of those whose records it may hold; nil: there are more than namedJobs
 }
 
 // batch is what one pass handles: for each raw table and partition the offsets not judged yet.
@@ -198,6 +198,19 @@ func (b batch) of(table string) []offsetRange {
 	for _, r := range b {
 		if r.Table == table {
 			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// jobs gives the jobs that the placement records of the batch tell of, or nil when it does not know all.
+func (b batch) jobs() (out [][]any) {
+	for _, r := range b.of(rawPlacements) {
+		if r.Jobs == nil {
+			return nil
+		}
+		for _, job := range r.Jobs {
+			out = append(out, []any{job[0], job[1]})
 		}
 	}
 	return out

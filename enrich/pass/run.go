@@ -14,8 +14,11 @@ import (
 	"go.opentelemetry.io/otel/codes"
 )
 
-// fewRows is how many records are few for one pass.
-const fewRows = 3
+// Records trickle while a pass has few of them, and so many come in a second.
+const (
+	trickleRows      = 10
+	tricklePerSecond = 5
+)
 
 // Run passes until ctx ends, and then returns nil. A pass that fails is tried again after a pause: every step may be
 // repeated, and progress is written last.
@@ -23,7 +26,7 @@ func (p *Passes) Run(ctx context.Context) error {
 	pause := p.cfg.RetryMin
 	var worked time.Time // when a pass last had something to do
 	for ctx.Err() == nil {
-		quiet := time.Since(worked) > 2*p.cfg.Interval
+		gathered := time.Since(worked).Seconds()
 		did, err := p.Once(ctx)
 		if did.Rows > 0 {
 			worked = time.Now()
@@ -34,7 +37,7 @@ func (p *Passes) Run(ctx context.Context) error {
 			switch {
 			case did.Rows == 0:
 				p.rest(ctx, p.cfg.Interval, true)
-			case did.Rows < fewRows && quiet: // a pass costs as much for one record as for a hundred: let some gather
+			case did.Rows <= trickleRows && float64(did.Rows) < tricklePerSecond*gathered: // a pass costs as much for one record as for a hundred: let some gather
 				p.rest(ctx, p.cfg.Gather, false)
 			default: // more has come meanwhile
 				p.rest(ctx, p.cfg.Interval/15, false)

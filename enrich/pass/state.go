@@ -106,6 +106,9 @@ func (p *Passes) finish(ctx context.Context, b batch) error {
 // rawTables are followed in this order.
 var rawTables = []string{rawMembership, rawNodes, rawPlacements}
 
+// Follows says that rows of a table are something to pass over.
+func Follows(table string) bool { return slices.Contains(rawTables, table) }
+
 // look counts the rows of the raw tables, at next to no cost: a count changes whenever something is loaded.
 func (p *Passes) look(ctx context.Context) (map[string]uint64, error) {
 	var counts [3]uint64
@@ -120,6 +123,10 @@ func (p *Passes) look(ctx context.Context) (map[string]uint64, error) {
 	}
 	return seen, nil
 }
+
+// namedJobs is up to how many jobs of a partition are named to the statement that reads their records: cheaper than to have
+// it find them.
+const namedJobs = 1000
 
 // batch reads which offsets are not judged yet of the tables whose count is not what it was when all was judged; whole
 // says that it takes all there are.
@@ -137,7 +144,12 @@ func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, wh
 				cond += fmt.Sprintf(" AND NOT (kafka_partition = %d AND kafka_offset < %d)", key.partition, next)
 			}
 		}
-		questions = append(questions, "SELECT '"+table+"' AS raw, kafka_partition AS partition, min(kafka_offset), max(kafka_offset) + 1, min(loaded_at) FROM "+table+" WHERE "+cond+" GROUP BY partition")
+		jobs := "emptyArrayString()"
+		if table == rawPlacements {
+			jobs = fmt.Sprintf("groupUniqArray(%d)(concat(cluster, '\\0', job_id))", namedJobs+1)
+		}
+		questions = append(questions, "SELECT '"+table+"' AS raw, kafka_partition AS partition, min(kafka_offset), max(kafka_offset) + 1, min(loaded_at), "+jobs+
+			" FROM "+table+" WHERE "+cond+" GROUP BY partition")
 	}
 	if len(questions) == 0 {
 		return nil, true, nil
@@ -150,8 +162,15 @@ func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, wh
 	for rows.Next() {
 		var r offsetRange
 		var loaded time.Time
-		if err := rows.Scan(&r.Table, &r.Partition, &r.From, &r.To, &loaded); err != nil {
+		var jobs []string
+		if err := rows.Scan(&r.Table, &r.Partition, &r.From, &r.To, &loaded, &jobs); err != nil {
 			return nil, false, fmt.Errorf("find new records: %w", err)
+		}
+		if len(jobs) <= namedJobs {
+			for _, name := range jobs {
+				cluster, job, _ := strings.Cut(name, "\x00")
+				r.Jobs = append(r.Jobs, [2]string{cluster, job})
+			}
 		}
 		if r.To-r.From > int64(p.cfg.BatchRows) {
 			r.To, whole = r.From+int64(p.cfg.BatchRows), false

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -678,7 +679,7 @@ func runCeiling(o chconn.Options, path string) error {
 	}
 	for i := 0; ; i++ {
 		size, err := binary.ReadUvarint(in)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		value := make([]byte, size)

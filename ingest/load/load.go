@@ -41,7 +41,7 @@ type Deps struct {
 	ClickHouse chconn.Options
 	// DeadLetter stores a record in the dead-letter topic and returns when it is there.
 	DeadLetter func(context.Context, ...event.Record) error
-	Stored     func() // called after each insert, and must not block; may be nil
+	Stored     func(table string) // called after each insert, and must not block; may be nil
 	Log        *slog.Logger
 	Registry   prometheus.Registerer // may be nil
 	Tracer     trace.Tracer          // may be nil
@@ -126,7 +126,8 @@ type worker struct {
 	active    bool // counted in Loader.active
 	largest   int  // bytes of the largest batch since the block's memory is in use
 	buried    map[int64]bool
-	inserted  time.Time // when the last insert began
+	inserted  time.Time     // when the last insert began
+	linger    time.Duration // from then to the next one, at least
 	committed time.Time
 }
 
@@ -211,7 +212,7 @@ func (w *worker) load(ctx context.Context) (stored bool, err error) {
 				return stored, err
 			}
 			if stored = true; w.deps.Stored != nil {
-				w.deps.Stored()
+				w.deps.Stored(w.stream.table.name)
 			}
 		}
 		if broken {
@@ -252,13 +253,30 @@ func (w *worker) idle() {
 const idleWait = time.Second
 
 // patience is how long to wait for more records. What is read while nothing was inserted lately goes at once; what
-// comes thick and fast is gathered for the linger, since every insert makes a part that ClickHouse has to merge. What
-// the broker has already is never long to wait for, so it goes along up to the size of an insert.
+// comes thick and fast is gathered for the linger, what trickles for longer, since every insert makes a part that
+// ClickHouse has to merge and costs the same for one record as for hundreds. What the broker has already is never long to
+// wait for, so it goes along up to the size of an insert.
 func (w *worker) patience(more bool) time.Duration {
 	if !w.batch.any || more {
 		return idleWait
 	}
-	return time.Until(w.inserted.Add(w.cfg.Linger))
+	return time.Until(w.inserted.Add(w.linger))
+}
+
+// A partition trickles while its inserts hold few rows and so many come in a second.
+const (
+	trickleRows      = 3
+	tricklePerSecond = 3
+)
+
+// settle finds how long to gather after an insert that begins now.
+func (w *worker) settle(rows int) {
+	now := time.Now()
+	w.linger = w.cfg.Linger
+	if rows <= trickleRows && float64(rows) < tricklePerSecond*now.Sub(w.inserted).Seconds() {
+		w.linger = max(w.cfg.Linger, w.cfg.Gather)
+	}
+	w.inserted = now
 }
 
 // errMadeAnew says that a topic is not the one whose records are stored.
@@ -349,7 +367,7 @@ func (w *worker) flush(ctx context.Context) error {
 	if rows := w.block.rows(); rows > 0 {
 		ctx, span := w.deps.Tracer.Start(ctx, "insert", trace.WithLinks(w.batch.links...), trace.WithAttributes(
 			attribute.String("table", w.stream.table.name), attribute.Int("rows", rows)))
-		w.inserted = time.Now()
+		w.settle(rows)
 		stored, err := w.insert(ctx)
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
