@@ -13,8 +13,12 @@ import (
 // topicLog reads the contract's topics for the advisor: all partitions, without a group.
 type topicLog struct{ kafka engine.Kafka }
 
-// idleWait is how long the broker waits for a record before it says that there is none.
-const idleWait = 250 * time.Millisecond
+// How long the broker waits for a record before it says that there is none: soon at first, when somebody waits for the
+// picture, and then so seldom that a fleet at rest costs little.
+const (
+	firstWait = 250 * time.Millisecond
+	idleWait  = time.Second
+)
 
 // Partitions implements live.Log.
 func (l topicLog) Partitions(ctx context.Context, topic string) ([]int, error) {
@@ -47,8 +51,8 @@ func (l topicLog) Follow(ctx context.Context, topic string, id int, from int64, 
 		return s.First, fmt.Errorf("%s/%d from offset %d: %w: it ends at %d", topic, id, from, live.ErrGap, s.End)
 	}
 	s.StartAt(max(from, s.First))
-	for ctx.Err() == nil {
-		m, ok, err := s.Next(idleWait)
+	for wait := firstWait; ctx.Err() == nil; {
+		m, ok, err := s.Next(wait)
 		switch {
 		case err != nil:
 			return 0, err
@@ -59,6 +63,7 @@ func (l topicLog) Follow(ctx context.Context, topic string, id int, from int64, 
 			}
 		default:
 			ended()
+			wait = idleWait
 		}
 	}
 	return 0, nil

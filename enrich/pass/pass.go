@@ -26,7 +26,7 @@ var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Config tunes the passes.
 type Config struct {
-	// Interval is how often the raw tables are asked whether there is anything new, while there is not; a fifth as often in a
+	// Interval is how often the raw tables are asked whether there is anything new, while there is not; a tenth as often in a
 	// process that loads as well, since there the loader tells.
 	Interval time.Duration `yaml:"interval"`
 	// Gather is the pause after a pass while a few records a second come; while many come it is a fifteenth of the interval.

@@ -55,7 +55,7 @@ func (p *Passes) Run(ctx context.Context) error {
 
 // toldInterval is how many intervals pass between two looks at the raw tables by a process that is told of what is stored:
 // a loader elsewhere tells nobody.
-const toldInterval = 5
+const toldInterval = 10
 
 // rest waits. When there was nothing to do, word of new records ends it.
 func (p *Passes) rest(ctx context.Context, wait time.Duration, idle bool) {

@@ -38,8 +38,10 @@ type span struct{ from, to time.Time }
 
 // Once takes in all that is new: minutes with new counters, and placements and verdicts that changed.
 func (p *Pass) Once(ctx context.Context) error {
-	// No match in a LEFT JOIN is NULL: what is not known is not zero.
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"join_use_nulls": 1}))
+	// No match in a LEFT JOIN is NULL: what is not known is not zero. The other setting turns off a search for comparisons that
+	// follow from others, which finds none here and is a quarter of what the join of a minute costs (305 ms with it, 228 without,
+	// of 288 nodes: most is analysis).
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"join_use_nulls": 1, "optimize_and_compare_chain": 0}))
 	if err := p.load(ctx); err != nil {
 		return err
 	}

@@ -250,7 +250,7 @@ func (w *worker) idle() {
 }
 
 // idleWait is how long one question to the broker may stay open when there is nothing to do.
-const idleWait = time.Second
+const idleWait = 3 * time.Second
 
 // patience is how long to wait for more records. What is read while nothing was inserted lately goes at once; what
 // comes thick and fast is gathered for the linger, what trickles for longer, since every insert makes a part that
