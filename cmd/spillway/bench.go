@@ -24,7 +24,7 @@ func benchmarks() map[string]benchmark {
 		"latency":  {"start event to verdict readable through the API, 10,000 GPUs, 100 job events/s", benchLatency},
 		"backfill": {"judging many attempts afresh", benchBackfill},
 		"advice":   {"event to advice, and POST /v1/advice at 1,000/s, at 10,000 and 100,000 GPUs", benchAdvice},
-		"serve":    {"POST /v1/advice at 1,000/s to a `spillway serve` of its own, at 100,000 GPUs", benchServe},
+		"serve":    {"POST /v1/advice at 1,000/s to a `spillway serve` of its own, at 100,000 GPUs, beside a server that only gives one answer", benchServe},
 		"slots":    {"/v1/slots at 10,000 GPUs", benchSlots},
 		"jobs":     {"/v1/jobs/{job} with millions of attempts stored", benchJobs},
 		"idle":     {"memory and CPU of `up` with the simulated fleet", benchIdle},
@@ -52,7 +52,7 @@ func benchCommand() *cobra.Command {
 	for _, name := range names {
 		cmd.Long += fmt.Sprintf("  %-9s %s\n", name, benchmarks()[name].what)
 	}
-	cmd.AddCommand(benchAskCommand())
+	cmd.AddCommand(benchAskCommand(), benchBareCommand())
 	settings := configFlag(cmd)
 	attempts := cmd.Flags().Int("attempts", 1_000_000, "attempts stored for backfill and, times ten, for jobs")
 	seconds := cmd.Flags().Int("seconds", 60, "how long latency, slots and idle measure")

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,8 @@ import (
 
 // benchServe measures POST /v1/advice as a deployment runs it: `spillway serve` is a process of its own on one core, with
 // its feed alive, and the callers are another on another core. ClickHouse, Kafka and whoever feeds it share the callers'.
+// In turn with it the callers ask a server that only ever gives one answer, from the same core: what that one's callers wait
+// is the machine's, and what serve's wait beyond it is Spillway's.
 func benchServe(ctx context.Context, b *benchRun) error {
 	engines, err := engine.StartThrowaway(ctx, b.settings.Engine, b.log)
 	if err != nil {
@@ -88,19 +91,102 @@ func benchServe(ctx context.Context, b *benchRun) error {
 			return fmt.Errorf("spillway serve gives no advice after a minute: %w: it said %s", err, said.Bytes())
 		}
 	}
-	time.Sleep(5 * time.Second)
-	before, _ := processUsage(serve.Process.Pid)
-	start := time.Now()
-	ask := b.onCore(ctx, pin, 0, program, "bench", "ask", "--url", base, "--seconds", strconv.Itoa(b.seconds))
-	out, err := ask.Output()
+	bare, stopBare, err := b.bare(ctx, pin, program)
 	if err != nil {
-		return fmt.Errorf("run the callers: %w", err)
+		return err
 	}
-	after, peak := processUsage(serve.Process.Pid)
-	b.sayf("  serve alone on a core, 100 records/s in Kafka, %s", strings.TrimSpace(string(out)))
-	b.sayf("  spillway serve: %.2f cores, %d MB resident at most; %s of its answers took it 1 and 2 ms at most; load average %s",
-		(after-before).Seconds()/time.Since(start).Seconds(), peak>>20, b.within(ctx, base), loadAverage())
+	defer stopBare()
+	time.Sleep(5 * time.Second)
+	own, floor, cpu := &asked{Answers: map[int]int{}}, &asked{Answers: map[int]int{}}, time.Duration(0)
+	var ownP99, floorP99, more []time.Duration
+	for left := b.seconds; left > 0; left -= askSlice {
+		seconds := min(left, askSlice)
+		f, err := b.callers(ctx, pin, program, bare, seconds)
+		if err != nil {
+			return err
+		}
+		before, _ := processUsage(serve.Process.Pid)
+		o, err := b.callers(ctx, pin, program, base, seconds)
+		if err != nil {
+			return err
+		}
+		after, _ := processUsage(serve.Process.Pid)
+		cpu += after - before
+		ownP99, floorP99, more = append(ownP99, o.at(.99)), append(floorP99, f.at(.99)), append(more, o.at(.99)-f.at(.99))
+		own.add(o)
+		floor.add(f)
+	}
+	_, peak := processUsage(serve.Process.Pid)
+	b.sayf("  POST /v1/advice at %d/s, both on the same core, 100 records/s in Kafka, in turns of %d s, %d s each; over all calls:", adviceRate, askSlice, b.seconds)
+	b.sayf("  spillway serve                      %s", own)
+	b.sayf("  net/http with one fixed answer      %s", floor)
+	b.sayf("  p99 of the turns, median: %s and %s; of a turn of serve less the one before it of the fixed answer, median: %s",
+		median(ownP99), median(floorP99), median(more))
+	b.sayf("  spillway serve: %.2f cores while asked, %d MB resident at most; %s of its answers took it 1 and 2 ms at most; load average %s",
+		cpu.Seconds()/float64(b.seconds+len(more)*askWarm), peak>>20, b.within(ctx, base), loadAverage())
 	return nil
+}
+
+// askSlice is how many seconds serve and the bare server are asked in turn.
+const askSlice = 10
+
+// bare starts what the machine itself is measured with, on the core of serve: whatever the callers wait for there, and in
+// themselves, no service could do without.
+func (b *benchRun) bare(ctx context.Context, pin []string, program string) (base string, stop func(), err error) {
+	cmd := b.onCore(ctx, pin, runtime.NumCPU()-1, program, "bench", "bare")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, fmt.Errorf("start the bare server: %w", err)
+	}
+	stop = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	if _, err := fmt.Fscan(out, &base); err != nil {
+		stop()
+		return "", nil, fmt.Errorf("start the bare server: %w", err)
+	}
+	return base, stop, nil
+}
+
+// benchBareCommand answers every question with the same 1.5 KB, the size of advice, and does nothing else.
+func benchBareCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "bare", Short: "Answer every question the same", Hidden: true, Args: cobra.NoArgs}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "http://%s\n", l.Addr())
+		body := bytes.Repeat([]byte("x"), 1500)
+		server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = w.Write(body)
+		})}
+		return server.Serve(l)
+	}
+	return cmd
+}
+
+// callers runs bench ask, a process of its own on the first core.
+func (b *benchRun) callers(ctx context.Context, pin []string, program, url string, seconds int) (*asked, error) {
+	out, err := b.onCore(ctx, pin, 0, program, "bench", "ask", "--url", url, "--seconds", strconv.Itoa(seconds)).Output()
+	if err != nil {
+		return nil, fmt.Errorf("run the callers: %w", err)
+	}
+	a := &asked{}
+	if err := json.Unmarshal(out, a); err != nil {
+		return nil, fmt.Errorf("run the callers: %w", err)
+	}
+	return a, nil
+}
+
+func median(d []time.Duration) time.Duration {
+	m, _, _ := quantiles(slices.Clone(d))
+	return m.Round(10 * time.Microsecond)
 }
 
 // within is the share of answers that the service itself measured to take a millisecond at most, and two.
@@ -324,13 +410,35 @@ func loadAverage() string {
 	return strings.Join(strings.Fields(string(text))[:1], "")
 }
 
-// asked is what the callers of bench ask measured.
+// asked is what callers measured: how long each answer took, quickest first, and how many there were of each status.
 type asked struct {
-	P50, P90, P99, P999, Most time.Duration
-	Answers                   map[int]int
+	Took    []time.Duration
+	Answers map[int]int
 }
 
-// benchAskCommand is the callers of the serve benchmark, a process of its own.
+// at gives a quantile.
+func (a *asked) at(q float64) time.Duration {
+	if len(a.Took) == 0 {
+		return 0
+	}
+	return a.Took[min(len(a.Took)-1, int(q*float64(len(a.Took))))].Round(10 * time.Microsecond)
+}
+
+// add takes in what others measured.
+func (a *asked) add(more *asked) {
+	a.Took = append(a.Took, more.Took...)
+	slices.Sort(a.Took)
+	for status, n := range more.Answers {
+		a.Answers[status] += n
+	}
+}
+
+// String is the quantiles and the answers.
+func (a *asked) String() string {
+	return fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, slowest %s; answers %v", a.at(.5), a.at(.9), a.at(.99), a.at(.999), a.at(1), a.Answers)
+}
+
+// benchAskCommand is the callers of the serve benchmark, a process of its own; it prints what they measured as JSON.
 func benchAskCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ask", Short: "Put 1,000 questions a second to a service", Hidden: true, Args: cobra.NoArgs}
 	url := cmd.Flags().String("url", "http://127.0.0.1:8470", "the service")
@@ -342,14 +450,7 @@ func benchAskCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		raw, err := json.Marshal(a.Answers)
-		if err != nil {
-			return err
-		}
-		r := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
-		fmt.Fprintf(cmd.OutOrStdout(), "POST /v1/advice at %d/s for %d s: p50 %s, p90 %s, p99 %s, p99.9 %s, slowest %s; answers %s\n", adviceRate, *seconds,
-			r(a.P50), r(a.P90), r(a.P99), r(a.P999), r(a.Most), raw)
-		return nil
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(a)
 	}
 	return cmd
 }

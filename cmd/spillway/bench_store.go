@@ -127,11 +127,15 @@ func benchJobs(ctx context.Context, b *benchRun) error {
 			took = append(took, time.Since(start))
 		}
 		p50, p99, most := quantiles(took)
-		b.sayf("  %s, %d attempts stored, %d calls: p50 %s, p99 %s, slowest %s", what, n, calls, p50, p99, most)
+		b.sayf("  %s, %d attempts stored, %d calls: p50 %s, p99 %s, slowest %s; load average %s", what, n, calls, p50, p99, most, loadAverage())
 		return nil
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	err = measure("/v1/jobs/{job}", 500, func() string { return fmt.Sprintf("%s/v1/jobs/%d", base, first+random.IntN(n)) }, &read.Job{})
+	job := func() string { return fmt.Sprintf("%s/v1/jobs/%d", base, first+random.IntN(n)) }
+	err = measure("/v1/jobs/{job}", 500, job, &read.Job{})
+	if err == nil {
+		err = measure("/v1/jobs/{job}?cluster=bench", 500, func() string { return job() + "?cluster=bench" }, &read.Job{})
+	}
 	if err == nil {
 		err = measure("/v1/spills of a day", 20, func() string {
 			return base + "/v1/spills?since=2026-01-05T00:00:00Z&until=2026-01-06T00:00:00Z"

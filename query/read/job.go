@@ -1,8 +1,10 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -70,8 +72,15 @@ type Held struct {
 	GPUIndex []uint16 `json:"gpu_index" doc:"Empty = not known."`
 }
 
+// newestRow is what the newest row of a key says beside its facts. Rows that were taken back are left out, and the rest put
+// in order, here and not in the statements: one more step over so many columns costs ClickHouse more than reading them.
+type newestRow struct {
+	Cluster string `ch:"cluster"`
+	Deleted uint8  `ch:"is_deleted"`
+}
+
 type attemptRow struct {
-	Cluster        string     `ch:"cluster"`
+	newestRow
 	JobID          string     `ch:"job_id"`
 	Attempt        string     `ch:"attempt"`
 	Number         uint32     `ch:"number"`
@@ -106,87 +115,87 @@ type attemptRow struct {
 	ObservedLast   time.Time  `ch:"observed_last"`
 }
 
+type placementRow struct {
+	newestRow
+	Attempt      string     `ch:"attempt"`
+	Seq          uint16     `ch:"seq"`
+	ValidFrom    time.Time  `ch:"valid_from"`
+	ValidTo      time.Time  `ch:"valid_to"`
+	Nodes        []string   `ch:"nodes"`
+	NodeGPUs     []*uint16  `ch:"node_gpus"`
+	NodeGPUIndex [][]uint16 `ch:"node_gpu_index"`
+	GPUs         *uint32    `ch:"gpus"`
+	GPUsBasis    string     `ch:"gpus_basis"`
+}
+
+type judgedRow struct {
+	newestRow
+	verdictRow
+}
+
+type toldRow struct {
+	newestRow
+	evidenceRow
+}
+
+// mostRuns bounds the runs in one answer.
+const mostRuns = 1000
+
 // Job gives one job by the scheduler's own id. An empty cluster is fine while the id exists in one cluster only;
 // otherwise the error wraps ErrAmbiguous and names them. An unknown id wraps ErrNotFound.
 func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 	var runs []attemptRow
-	known := func(ctx context.Context) (err error) {
-		runs, err = rows[attemptRow](ctx, r, "attempts_of_job", params{"cluster": cluster, "job_id": jobID})
-		return err
-	}
-	if cluster == "" { // which one it is comes first
-		if err := known(ctx); err != nil {
-			return nil, err
-		}
-		if len(runs) == 0 {
-			return nil, unknownJob(jobID, "any cluster")
-		}
-		for _, run := range runs {
-			if run.Cluster != runs[0].Cluster {
-				return nil, fmt.Errorf("job %s is known in %s and %s: %w: say which with cluster", jobID, runs[0].Cluster,
-					run.Cluster, ErrAmbiguous)
-			}
-		}
-		cluster = runs[0].Cluster
-	}
-
-	type placementRow struct {
-		Attempt      string     `ch:"attempt"`
-		Seq          uint16     `ch:"seq"`
-		ValidFrom    time.Time  `ch:"valid_from"`
-		ValidTo      time.Time  `ch:"valid_to"`
-		Nodes        []string   `ch:"nodes"`
-		NodeGPUs     []*uint16  `ch:"node_gpus"`
-		NodeGPUIndex [][]uint16 `ch:"node_gpu_index"`
-		GPUs         *uint32    `ch:"gpus"`
-		GPUsBasis    string     `ch:"gpus_basis"`
-	}
-	// Each is short and mostly waiting for the server.
 	var held []placementRow
-	var verdicts []verdictRow
-	var told []evidenceRow
+	var verdicts []judgedRow
+	var told []toldRow
+	var names *labels
+	var sources []Source
+	// Each is short and mostly waiting for the server, so none waits for another, even to learn which cluster it is.
 	key := params{"cluster": cluster, "job_id": jobID}
 	g, gctx := errgroup.WithContext(ctx)
-	if runs == nil {
-		g.Go(func() error { return known(gctx) })
-	}
+	g.Go(func() (err error) { runs, err = rows[attemptRow](gctx, r, "attempts_of_job", key); return })
 	g.Go(func() (err error) { held, err = rows[placementRow](gctx, r, "placements_of_job", key); return })
-	g.Go(func() (err error) { verdicts, err = rows[verdictRow](gctx, r, "verdicts_of_job", key); return })
-	g.Go(func() (err error) { told, err = rows[evidenceRow](gctx, r, "evidence_of_job", key); return })
-	var names *labels
+	g.Go(func() (err error) { verdicts, err = rows[judgedRow](gctx, r, "verdicts_of_job", key); return })
+	g.Go(func() (err error) { told, err = rows[toldRow](gctx, r, "evidence_of_job", key); return })
 	g.Go(func() (err error) { names, err = r.freshLabels(gctx); return })
-	var fresh Freshness
-	g.Go(func() (err error) { fresh, err = r.freshness(gctx, cluster); return })
+	g.Go(func() (err error) { sources, err = r.Sources(gctx); return })
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	runs = slices.DeleteFunc(runs, func(run attemptRow) bool { return run.Deleted != 0 })
 	if len(runs) == 0 {
-		return nil, unknownJob(jobID, "cluster "+cluster)
+		where := "any cluster"
+		if cluster != "" {
+			where = "cluster " + cluster
+		}
+		return nil, unknownJob(jobID, where)
 	}
-	job := &Job{Cluster: cluster, JobID: jobID, Attempts: make([]Attempt, len(runs)), Freshness: fresh}
+	slices.SortFunc(runs, func(a, b attemptRow) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(b.Number, a.Number), newerStart(a.Start, b.Start))
+	})
+	for _, run := range runs {
+		if run.Cluster != runs[0].Cluster {
+			return nil, fmt.Errorf("job %s is known in %s and %s: %w: say which with cluster", jobID, runs[0].Cluster,
+				run.Cluster, ErrAmbiguous)
+		}
+	}
+	runs = runs[:min(len(runs), mostRuns)]
+	cluster = runs[0].Cluster
+	here := func(row newestRow) bool { return row.Cluster == cluster && row.Deleted == 0 }
+	slices.SortFunc(held, func(a, b placementRow) int { return cmp.Compare(a.Seq, b.Seq) })
+	job := &Job{Cluster: cluster, JobID: jobID, Attempts: make([]Attempt, len(runs)), Freshness: summarize(sources, cluster, r.now())}
 	for i, run := range runs {
 		a := run.attempt()
 		for _, h := range held {
-			if h.Attempt != run.Attempt {
+			if !here(h.newestRow) || h.Attempt != run.Attempt {
 				continue
 			}
-			p := Placement{Seq: h.Seq, From: h.ValidFrom, To: closed(h.ValidTo), GPUs: h.GPUs, GPUsBasis: h.GPUsBasis}
-			p.Nodes = make([]Held, len(h.Nodes))
-			for n, name := range h.Nodes {
-				p.Nodes[n].Node = name
-				p.Nodes[n].GPUIndex = []uint16{}
-				if n < len(h.NodeGPUs) {
-					p.Nodes[n].GPUs = h.NodeGPUs[n]
-				}
-				if n < len(h.NodeGPUIndex) && h.NodeGPUIndex[n] != nil {
-					p.Nodes[n].GPUIndex = h.NodeGPUIndex[n]
-				}
-			}
+			p := h.placement()
 			for _, v := range verdicts {
-				if v.Attempt == run.Attempt && v.Seq == h.Seq {
-					judged := v.verdict(job.Cluster, names)
+				if here(v.newestRow) && v.Attempt == run.Attempt && v.Seq == h.Seq {
+					judged := v.verdict(cluster, names)
 					for _, e := range told {
-						if e.EvidenceAttempt == run.Attempt && e.EvidenceSeq == h.Seq {
+						if here(e.newestRow) && e.EvidenceAttempt == run.Attempt && e.EvidenceSeq == h.Seq {
 							judged.Traffic = e.traffic()
 						}
 					}
@@ -198,6 +207,34 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 		job.Attempts[i] = a
 	}
 	return job, nil
+}
+
+// newerStart puts the run that has not started first, then the one that started last.
+func newerStart(a, b *time.Time) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return -1
+	case b == nil:
+		return 1
+	}
+	return b.Compare(*a)
+}
+
+func (h placementRow) placement() Placement {
+	p := Placement{Seq: h.Seq, From: h.ValidFrom, To: closed(h.ValidTo), GPUs: h.GPUs, GPUsBasis: h.GPUsBasis, Nodes: make([]Held, len(h.Nodes))}
+	for n, name := range h.Nodes {
+		p.Nodes[n].Node = name
+		p.Nodes[n].GPUIndex = []uint16{}
+		if n < len(h.NodeGPUs) {
+			p.Nodes[n].GPUs = h.NodeGPUs[n]
+		}
+		if n < len(h.NodeGPUIndex) && h.NodeGPUIndex[n] != nil {
+			p.Nodes[n].GPUIndex = h.NodeGPUIndex[n]
+		}
+	}
+	return p
 }
 
 func unknownJob(jobID, where string) error {

@@ -13,8 +13,11 @@ type labels struct {
 	names map[[2]string]string // by cluster and domain
 }
 
-// labelsEvery bounds how long a new name takes to show.
-const labelsEvery = 30 * time.Second
+// labelsEvery bounds how long a new name takes to show, firstLabelsEvery how long the first one does.
+const (
+	labelsEvery      = 30 * time.Second
+	firstLabelsEvery = time.Second
+)
 
 // label gives the rack's or block's name of a domain, nil when its own id is all there is.
 func (l *labels) label(cluster, domain string) *string {
@@ -43,7 +46,11 @@ func (r *Reader) freshLabels(ctx context.Context) (*labels, error) {
 	l := r.labels
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := r.now(); len(l.names) == 0 || now.Sub(l.asked) >= labelsEvery {
+	every := labelsEvery
+	if len(l.names) == 0 {
+		every = firstLabelsEvery
+	}
+	if now := r.now(); now.Sub(l.asked) >= every {
 		got, err := rows[struct {
 			Cluster string `ch:"cluster"`
 			Domain  string `ch:"domain"`

@@ -256,3 +256,42 @@ func TestAWithdrawnMinuteIsNoLongerTheNewest(t *testing.T) {
 		}
 	}
 }
+
+func TestAJobTakenBackInAnotherClusterIsNoPartOfTheAnswer(t *testing.T) {
+	r := seeded(t)
+	for _, statement := range []string{
+		`INSERT INTO attempts (cluster, job_id, attempt, number, start, version, is_deleted) VALUES
+			('alpha', '11', 'r0', 0, '2026-11-29 10:00:00', 1, 0), ('alpha', '11', 'r1', 0, '2026-11-29 11:00:00', 1, 0),
+			('alpha', '11', 'r2', 0, NULL, 1, 0), ('beta', '11', 'r0', 0, '2026-11-29 10:00:00', 1, 0), ('beta', '11', 'r0', 0, '2026-11-29 10:00:00', 2, 1)`,
+		`INSERT INTO placements (cluster, job_id, attempt, seq, nodes, version, is_deleted) VALUES
+			('alpha', '11', 'r0', 1, ['n2'], 1, 0), ('alpha', '11', 'r0', 0, ['n1'], 1, 0), ('alpha', '11', 'r0', 2, ['n3'], 1, 1), ('beta', '11', 'r0', 0, ['n9'], 1, 0)`,
+		`INSERT INTO verdicts (cluster, job_id, attempt, seq, outcome, version, is_deleted) VALUES
+			('alpha', '11', 'r0', 0, 'one_domain', 1, 0), ('alpha', '11', 'r0', 1, 'spill', 1, 0), ('alpha', '11', 'r0', 1, 'spill', 2, 1), ('beta', '11', 'r0', 1, 'spill', 1, 0)`,
+	} {
+		if err := r.conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, cluster := range []string{"", "alpha"} {
+		job, err := r.Job(t.Context(), cluster, "11")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range job.Attempts {
+			got = append(got, a.Key)
+			for _, p := range a.Placements {
+				got = append(got, p.Nodes[0].Node)
+				if p.Verdict != nil {
+					got = append(got, p.Verdict.Outcome)
+				}
+			}
+		}
+		if diff := cmp.Diff([]string{"r2", "r1", "r0", "n1", "one_domain", "n2"}, got); diff != "" || job.Cluster != "alpha" {
+			t.Errorf("cluster %q: %s, -want +got:\n%s", cluster, job.Cluster, diff)
+		}
+	}
+	if _, err := r.Job(t.Context(), "beta", "11"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("in beta: got %v, want ErrNotFound", err)
+	}
+}

@@ -1,12 +1,6 @@
--- Where the runs of one job sat. Parameters: cluster, job_id.
-SELECT attempt, seq, valid_from, valid_to, nodes, node_gpus, node_gpu_index, gpus, gpus_basis
-FROM
-(
-    SELECT *
-    FROM placements
-    WHERE cluster = {cluster:String} AND job_id = {job_id:String}
-    ORDER BY version DESC
-    LIMIT 1 BY attempt, seq
-)
-WHERE is_deleted = 0
-ORDER BY attempt, seq
+-- Where the runs of one job sat, also what was taken back, in no order. Parameters: cluster ('' = any), job_id.
+SELECT cluster, attempt, seq, valid_from, valid_to, nodes, node_gpus, node_gpu_index, gpus, gpus_basis, is_deleted
+FROM placements
+WHERE ({cluster:String} = '' OR cluster = {cluster:String}) AND job_id = {job_id:String}
+ORDER BY version DESC
+LIMIT 1 BY cluster, attempt, seq
