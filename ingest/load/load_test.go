@@ -709,3 +709,27 @@ func TestConfig(t *testing.T) {
 		t.Errorf("no address gave %v", err)
 	}
 }
+
+// TestATrickleIsGathered: what comes after a rest goes at once, and only few rows a second make the next insert wait longer.
+func TestATrickleIsGathered(t *testing.T) {
+	cfg := DefaultConfig()
+	for name, c := range map[string]struct {
+		rows  int
+		since time.Duration // the insert before
+		want  time.Duration
+	}{
+		"one row after a rest":                     {1, time.Minute, cfg.Gather},
+		"two rows in a second":                     {2, time.Second, cfg.Gather},
+		"one row after the linger: seven a second": {1, cfg.Linger, cfg.Linger},
+		"a burst after a rest":                     {40, time.Minute, cfg.Linger},
+	} {
+		w := &worker{Loader: &Loader{cfg: cfg}, inserted: time.Now().Add(-c.since)}
+		w.settle(c.rows)
+		if w.linger != c.want {
+			t.Errorf("%s: waits for %s, want %s", name, w.linger, c.want)
+		}
+		if w.batch.any = true; w.patience(false) > c.want {
+			t.Errorf("%s: is patient for %s, longer than %s", name, w.patience(false), c.want)
+		}
+	}
+}
