@@ -251,19 +251,23 @@ func refused(ctx context.Context, k engine.Kafka, session time.Duration) error {
 	return errors.Join(err, context.Cause(ctx))
 }
 
+func makeTopics(ctx context.Context, k engine.Kafka) error { return EnsureTopics(ctx, k, topics) }
+
+func openPartition(ctx context.Context, k engine.Kafka) error {
+	_, err := (&Partition{Topic: event.TopicNode, kafka: k}).Open(ctx)
+	return err
+}
+
 // TestARefusalSaysWhatToDo: whoever sets up TLS and a login gets one of them wrong at first, and any part of a process may
 // be the one to find out.
 func TestARefusalSaysWhatToDo(t *testing.T) {
 	dials := map[string]func(ctx context.Context, k engine.Kafka) error{
-		"make topics": func(ctx context.Context, k engine.Kafka) error { return EnsureTopics(ctx, k, topics) },
+		"make topics": makeTopics,
 		"list partitions": func(ctx context.Context, k engine.Kafka) error {
 			_, err := Partitions(ctx, k, event.TopicNode)
 			return err
 		},
-		"open a partition": func(ctx context.Context, k engine.Kafka) error {
-			_, err := (&Partition{Topic: event.TopicNode, kafka: k}).Open(ctx)
-			return err
-		},
+		"open a partition": openPartition,
 		"send": func(ctx context.Context, k engine.Kafka) error {
 			p := NewProducer(k, Deps{Log: quiet})
 			return errors.Join(p.Emit(ctx, node("n")), p.Close())
@@ -337,12 +341,9 @@ func TestTopicsMayBeMadeBySomebodyElse(t *testing.T) {
 // TestALoginThatIsNotAnsweredEnds: a broker that has stopped still accepts connections.
 func TestALoginThatIsNotAnsweredEnds(t *testing.T) {
 	for name, dial := range map[string]func(context.Context, engine.Kafka) error{
-		"open a partition": func(ctx context.Context, k engine.Kafka) error {
-			_, err := (&Partition{Topic: event.TopicNode, kafka: k}).Open(ctx)
-			return err
-		},
-		"make topics":  func(ctx context.Context, k engine.Kafka) error { return EnsureTopics(ctx, k, topics) },
-		"join a group": func(ctx context.Context, k engine.Kafka) error { return refused(ctx, k, time.Second) },
+		"open a partition": openPartition,
+		"make topics":      makeTopics,
+		"join a group":     func(ctx context.Context, k engine.Kafka) error { return refused(ctx, k, time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/pb33f/libopenapi"
-	validator "github.com/pb33f/libopenapi-validator"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/internal/testenv"
@@ -64,18 +61,7 @@ func measured(t *testing.T, advise AdviseConfig) *Server {
 // asked decodes an answer after it has been held against the document of the API.
 func asked[T any](t *testing.T, s *Server, target string) (out T) {
 	t.Helper()
-	spec, err := os.ReadFile(specFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	document, err := libopenapi.NewDocument(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	check, errs := validator.NewValidator(document)
-	if len(errs) > 0 {
-		t.Fatal(errs)
-	}
+	check := specValidator(t)
 	req, rec := httptest.NewRequest("GET", target, nil), httptest.NewRecorder()
 	s.Handler().ServeHTTP(rec, req)
 	if rec.Code != 200 {
