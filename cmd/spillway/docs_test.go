@@ -149,6 +149,10 @@ func background(t *testing.T, cmd *exec.Cmd, api, bin string) {
 		if err != nil || !bytes.Contains(out, []byte("job_id")) {
 			return fmt.Errorf("no spill yet: %w", errors.Join(err, errors.New(string(out))))
 		}
+		out, err = exec.CommandContext(t.Context(), bin, "domains", "--api", "http://"+api, "-o", "json").Output()
+		if err != nil || !bytes.Contains(out, []byte("label")) {
+			return fmt.Errorf("no domain yet: %w", errors.Join(err, errors.New(string(out))))
+		}
 		return nil
 	})
 }

@@ -83,7 +83,7 @@ func TestTwoOwnersOnACluster(t *testing.T) {
 	defer conn.Close()
 
 	b := &bench{store: &testenv.Server{Conn: conn, Owner: both}, kafka: testenv.Kafka(t)}
-	if err := kafka.EnsureTopics(t.Context(), b.kafka, kafka.DefaultTopicConfig()); err != nil {
+	if err := kafka.EnsureTopics(t.Context(), b.kafka, twoPartitions); err != nil {
 		t.Fatal(err)
 	}
 	b.producer = kafka.NewProducer(b.kafka, kafka.Deps{Log: quiet})

@@ -181,7 +181,7 @@ func newComparison(b *testing.B) *comparison {
 	if err := clickhouse.Migrate(b.Context(), c.store.Conn, clickhouse.Options{Database: c.store.Database}); err != nil {
 		b.Fatal(err)
 	}
-	if err := kafka.EnsureTopics(b.Context(), c.kafka, kafka.DefaultTopicConfig()); err != nil {
+	if err := kafka.EnsureTopics(b.Context(), c.kafka, twoPartitions); err != nil {
 		b.Fatal(err)
 	}
 	transport := c.kafka.Transport()

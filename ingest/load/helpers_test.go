@@ -24,6 +24,9 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
+// twoPartitions is the least at which an order across partitions can go wrong.
+var twoPartitions = kafka.TopicConfig{Partitions: 2, Replication: 1, Retention: 24 * time.Hour}
+
 func sorted(s []string) []string {
 	s = slices.Clone(s)
 	slices.Sort(s)

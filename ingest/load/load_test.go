@@ -54,7 +54,7 @@ func newBenchOn(t testing.TB, k engine.Kafka) *bench {
 	if err := clickhouse.Migrate(ctx, b.store.Conn, clickhouse.Options{Database: b.store.Database}); err != nil {
 		t.Fatal(err)
 	}
-	if err := kafka.EnsureTopics(ctx, b.kafka, kafka.DefaultTopicConfig()); err != nil {
+	if err := kafka.EnsureTopics(ctx, b.kafka, twoPartitions); err != nil {
 		t.Fatal(err)
 	}
 	b.producer = kafka.NewProducer(b.kafka, kafka.Deps{Log: quiet})
