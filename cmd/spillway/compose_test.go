@@ -326,8 +326,8 @@ func TestKubernetesManifests(t *testing.T) {
 }
 
 func TestSystemdUnits(t *testing.T) {
-	units, err := filepath.Glob(top + "/deploy/systemd/*.service")
-	if err != nil || len(units) == 0 {
+	units, err := filepath.Glob(top + "/deploy/s*/*.service")
+	if err != nil || len(units) < 3 {
 		t.Fatalf("units: %v, %v", units, err)
 	}
 	verify := testenv.Binary(t, "systemd-analyze")
@@ -349,5 +349,90 @@ func TestSystemdUnits(t *testing.T) {
 				t.Errorf("%s starts `spillway %s`, which there is not", unit, m[1])
 			}
 		}
+	}
+}
+
+// TestSecretsAreReadableByTheUnits follows each secret of the systemd units from who writes it to the key that names it.
+func TestSecretsAreReadableByTheUnits(t *testing.T) {
+	read := func(path string) string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(top, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	const group = "spillway-secrets"
+	install := read("deploy/docs/install.md")
+	if !strings.Contains(install, "\ngroupadd --system --force "+group+"\n") {
+		t.Errorf("install.md does not make the group %s, without which no unit starts", group)
+	}
+	for _, unit := range []string{"spillway.service", "spillway@.service"} {
+		text := read("deploy/systemd/" + unit)
+		if !strings.Contains(text, "\nSupplementaryGroups="+group+"\n") {
+			t.Errorf("%s may not read what belongs to the group %s", unit, group)
+		}
+		// A copy is taken once, at the start, and a file that is not there keeps the unit from starting.
+		if strings.Contains(text, "LoadCredential") {
+			t.Errorf("%s takes a copy of a secret that is renewed", unit)
+		}
+	}
+	defaults := defaultSettings()
+	dump, err := config.Dump(&defaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := keys(t, []byte(dump))
+	rows := regexp.MustCompile("(?m)^\\| `(/[^`]+)` \\|.*\\| `([a-z_.]+)` \\|$").FindAllStringSubmatch(install, -1)
+	if len(rows) < 5 {
+		t.Errorf("install.md lists %d secrets", len(rows))
+	}
+	token := ""
+	for _, row := range rows {
+		if !slices.Contains(known, row[2]) {
+			t.Errorf("install.md names the key %s, which there is not", row[2])
+		}
+		if row[2] == "collect.slurm.rest.token_file" {
+			token = row[1]
+		}
+	}
+	if slurm := read("deploy/slurm/README.md"); !strings.Contains(slurm, "token_file: "+token+"}") {
+		t.Errorf("the README of deploy/slurm does not name the token %s", token)
+	}
+
+	// The command of the timer's unit, with a directory of the test's own in place of the one systemd makes.
+	unit := read("deploy/slurm/slurm-token.service")
+	dir := filepath.Dir(token)
+	for _, want := range []string{"Group=" + group, "RuntimeDirectory=" + strings.TrimPrefix(dir, "/run/"), "RuntimeDirectoryMode=0750", "RuntimeDirectoryPreserve=yes", "UMask=0027"} {
+		if !strings.Contains(unit, "\n"+want+"\n") {
+			t.Errorf("slurm-token.service has no %s", want)
+		}
+	}
+	m := regexp.MustCompile(`(?m)^ExecStart=/bin/sh -c '(.*)'$`).FindStringSubmatch(unit)
+	if m == nil {
+		t.Fatal("slurm-token.service starts no shell")
+	}
+	made, bin := t.TempDir(), t.TempDir()
+	renew := func(scontrol string) error {
+		if err := os.WriteFile(filepath.Join(bin, "scontrol"), []byte("#!/bin/sh\n"+scontrol+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "umask 0027; "+strings.ReplaceAll(m[1], dir, made))
+		cmd.Env = []string{"PATH=" + bin + ":/usr/bin:/bin"}
+		return cmd.Run()
+	}
+	if err := renew(`echo "SLURM_JWT=$*"`); err != nil {
+		t.Fatal(err)
+	}
+	if err := renew("echo half; exit 1"); err == nil {
+		t.Error("a token that cannot be made is no failure of the unit")
+	}
+	path := filepath.Join(made, filepath.Base(token))
+	text, err := os.ReadFile(path)
+	if err != nil || string(text) != "SLURM_JWT=token username=spillway lifespan=3600\n" {
+		t.Errorf("the token is %q, %v", text, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("the token's file is %v, %v; want 0640", info.Mode(), err)
 	}
 }
