@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -65,7 +66,11 @@ func defaultSettings() settings {
 // Validate checks every block that will be used, and names the keys at fault.
 func (s *settings) Validate() error {
 	errs := []error{s.Engine.Validate(), s.Topics.Validate(), s.Load.Validate(), s.Enrich.Validate(), s.Traffic.Validate(), s.API.Validate(), s.Advise.Validate(), s.Telemetry.Validate()}
-	for _, name := range s.Collect.Sources {
+	for i, name := range s.Collect.Sources {
+		if slices.Contains(s.Collect.Sources[:i], name) {
+			errs = append(errs, fmt.Errorf("collect.sources: %s is named twice: name each source once", name))
+			continue
+		}
 		c, ok := collectors()[name]
 		if !ok {
 			errs = append(errs, fmt.Errorf("collect.sources: %q is none of %v", name, collectorNames()))

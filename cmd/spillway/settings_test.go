@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"slices"
 	"strings"
@@ -88,5 +89,22 @@ func TestUnknownSourcesAreRefusedWithTheList(t *testing.T) {
 	s.Collect.Sources = []string{"slurm"}
 	if w := strings.Join(s.Warnings(), "\n"); !strings.Contains(w, "without topology") {
 		t.Errorf("got %q, want a warning that every verdict will be unknown", w)
+	}
+}
+
+func TestASourceNamedTwiceIsRefused(t *testing.T) {
+	for name, args := range map[string][]string{
+		"on the command line": {"collect", "simulate", "simulate"},
+		"in the settings":     {"check"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "in the settings" {
+				t.Setenv("SPILLWAY_COLLECT_SOURCES", "simulate,simulate")
+			}
+			var out bytes.Buffer
+			if code := run(t.Context(), args, &out, &out); code != exitUsage || !strings.Contains(out.String(), "simulate is named twice") {
+				t.Errorf("exit code %d, %q", code, out.String())
+			}
+		})
 	}
 }
