@@ -7,7 +7,7 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-dcgm engine demo test test-dcgm race lint golden proto dashboards bench check clean
+.PHONY: help build build-dcgm engine demo test test-dcgm race lint golden proto dashboards chaos bench check clean
 
 help: ## List the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

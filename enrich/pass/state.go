@@ -42,7 +42,7 @@ func (p *Passes) load(ctx context.Context) error {
 	}
 	s.next, s.clusters, s.watermark = map[partitionOf]int64{}, map[string]*cluster{}, 0
 	rows, err := p.conn.Query(ctx, `SELECT raw_table, kafka_partition, next_offset, version FROM pass_progress
-		WHERE pass = 'judge' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
+		WHERE pass = '` + passName + `' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
 	if err != nil {
 		return fmt.Errorf("read progress: %w", err)
 	}
