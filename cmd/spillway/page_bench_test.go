@@ -46,7 +46,7 @@ func BenchmarkPage(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	tab := newBrowser(b, "http://"+f.server.Addr())
+	tab := newTab(b, "http://"+f.server.Addr())
 	tab.do(chromedp.EmulateViewport(1280, 900))
 	var asked []time.Duration
 	for range 10 {
@@ -105,7 +105,7 @@ func BenchmarkPage(b *testing.B) {
 func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
 // evaluate runs a script that ends in a promise.
-func evaluate[T any](b *browser, script string) T {
+func evaluate[T any](b *tab, script string) T {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()

@@ -22,6 +22,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/internal/testenv/browser"
 	"github.com/spillway-io/spillway/query/api"
 	"github.com/spillway-io/spillway/query/read"
 	"github.com/spillway-io/spillway/schemas/clickhouse"
@@ -53,8 +54,8 @@ func fleetWithSpills(t testing.TB, fleet simulate.Config) (*flow, read.Spill) {
 	return f, worst
 }
 
-// browser is a headless Chromium with one tab.
-type browser struct {
+// tab is the one of a headless Chromium, at a service.
+type tab struct {
 	t    testing.TB
 	ctx  context.Context
 	base string
@@ -62,25 +63,10 @@ type browser struct {
 	bad  []string // what the page's console complained of
 }
 
-func newBrowser(t testing.TB, base string) *browser {
+func newTab(t testing.TB, base string) *tab {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(testenv.Binary(t, "chromium")), chromedp.Flag("headless", "new"), chromedp.DisableGPU,
-		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("disable-sync", true), chromedp.NoFirstRun, chromedp.Flag("hide-scrollbars", true),
-	)
-	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium's own sandbox refuses root
-	}
-	alloc, freeAlloc := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, cancel := chromedp.NewContext(alloc)
-	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // waits for the process to end
-		cancel()
-		freeAlloc()
-	})
-	b := &browser{t: t, ctx: ctx, base: base}
-	err := chromedp.Listen(ctx, func(event any) {
+	b := &tab{t: t, ctx: browser.Start(t), base: base}
+	err := chromedp.Listen(b.ctx, func(event any) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		switch e := event.(type) {
@@ -100,7 +86,7 @@ func newBrowser(t testing.TB, base string) *browser {
 }
 
 // do runs actions within half a minute.
-func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
 	defer cancel()
@@ -110,14 +96,14 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 }
 
 // open shows an address and waits until its view has drawn what it asked for.
-func (b *browser) open(path string) {
+func (b *tab) open(path string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.base+path), drawn)
 }
 
 var drawn = chromedp.WaitReady(chromedp.CSS(`.view[data-state]`))
 
-func (b *browser) text(selector string) string {
+func (b *tab) text(selector string) string {
 	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
 	defer cancel()
 	out, err := chromedp.Run(ctx, chromedp.Evaluate[string](fmt.Sprintf(`document.querySelector(%q)?.innerText ?? ""`, selector)))
@@ -127,7 +113,7 @@ func (b *browser) text(selector string) string {
 	return out
 }
 
-func (b *browser) attribute(selector, name string) string {
+func (b *tab) attribute(selector, name string) string {
 	b.t.Helper()
 	out, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](fmt.Sprintf(`document.querySelector(%q)?.getAttribute(%q) ?? ""`, selector, name)))
 	if err != nil {
@@ -137,7 +123,7 @@ func (b *browser) attribute(selector, name string) string {
 }
 
 // shows polls until an element holds a text.
-func (b *browser) shows(selector, want string) {
+func (b *tab) shows(selector, want string) {
 	b.t.Helper()
 	testenv.Eventually(b.t, 20*time.Second, func() error {
 		if got := b.text(selector); !strings.Contains(got, want) {
@@ -147,7 +133,7 @@ func (b *browser) shows(selector, want string) {
 	})
 }
 
-func (b *browser) address() string {
+func (b *tab) address() string {
 	out, err := chromedp.Run(b.ctx, chromedp.Location())
 	if err != nil {
 		return err.Error()
@@ -156,7 +142,7 @@ func (b *browser) address() string {
 }
 
 // at polls until the address begins so.
-func (b *browser) at(prefix string) {
+func (b *tab) at(prefix string) {
 	b.t.Helper()
 	testenv.Eventually(b.t, 10*time.Second, func() error {
 		if got := b.address(); !strings.HasPrefix(got, prefix) {
@@ -167,7 +153,7 @@ func (b *browser) at(prefix string) {
 }
 
 // quiet fails the test when a script failed or the page's policy forbade something.
-func (b *browser) quiet() {
+func (b *tab) quiet() {
 	b.t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,7 +189,7 @@ func TestPage(t *testing.T) {
 	fleet := simulate.DefaultConfig()
 	fleet.Speed = 20 // slow enough that a job is still there when it is clicked
 	f, spill := fleetWithSpills(t, fleet)
-	b := newBrowser(t, "http://"+f.server.Addr())
+	b := newTab(t, "http://"+f.server.Addr())
 	jobPage := "/jobs/" + url.PathEscape(spill.JobID) + "?cluster=" + url.QueryEscape(spill.Cluster)
 	rack := spill.Verdict.Shape[0]
 	rackPage := "/domains/" + url.PathEscape(rack.Domain) + "?cluster=" + url.QueryEscape(spill.Cluster)
@@ -494,9 +480,9 @@ func TestPageTellsStatesApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBrowser(t, serve(""))
+	b := newTab(t, serve(""))
 	axe := string(testenv.NPMFile(t, "axe-core", "axe.min.js"))
-	check := func(b *browser, name, path string, texts ...string) {
+	check := func(b *tab, name, path string, texts ...string) {
 		b.t.Helper()
 		b.open(path)
 		for _, want := range texts {
@@ -543,9 +529,9 @@ func TestPageTellsStatesApart(t *testing.T) {
 	})
 }
 
-// in is the same browser in a subtest; what the console complains of fails that subtest.
-func (b *browser) in(t *testing.T) *browser {
-	one := &browser{t: t, ctx: b.ctx, base: b.base}
+// in is the same tab in a subtest; what the console complains of fails that subtest.
+func (b *tab) in(t *testing.T) *tab {
+	one := &tab{t: t, ctx: b.ctx, base: b.base}
 	t.Cleanup(func() {
 		b.t = t
 		b.quiet()
@@ -554,7 +540,7 @@ func (b *browser) in(t *testing.T) *browser {
 }
 
 // picture keeps a screenshot in the folder that SPILLWAY_SHOTS names, for people to look at.
-func (b *browser) picture(name string) {
+func (b *tab) picture(name string) {
 	b.t.Helper()
 	folder := os.Getenv("SPILLWAY_SHOTS")
 	if folder == "" {
@@ -570,7 +556,7 @@ func (b *browser) picture(name string) {
 }
 
 // axe gives the serious and critical findings.
-func (b *browser) axe(source string) (out []string) {
+func (b *tab) axe(source string) (out []string) {
 	b.t.Helper()
 	run := `axe.run(document, {resultTypes: ["violations"]}).then((r) => JSON.stringify(r.violations.map((v) => ({id: v.id, impact: v.impact, help: v.help,
 		nodes: v.nodes.slice(0, 3).map((n) => n.target.join(" ") + ": " + (n.any[0]?.message ?? n.all[0]?.message ?? n.none[0]?.message ?? ""))}))))`

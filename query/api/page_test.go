@@ -13,7 +13,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/internal/testenv/browser"
 )
 
 func ask(s *Server, path string, header ...string) *httptest.ResponseRecorder {
@@ -101,18 +101,7 @@ func TestThePageNeedsNothingFromElsewhere(t *testing.T) {
 func TestSetAsideRacksCountByTheirOwnSize(t *testing.T) {
 	site := httptest.NewServer(newServer(t, DefaultConfig(), nil).Handler())
 	t.Cleanup(site.Close)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(testenv.Binary(t, "chromium")), chromedp.Flag("headless", "new"), chromedp.DisableGPU)
-	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium's own sandbox refuses root
-	}
-	alloc, freeAlloc := chromedp.NewExecAllocator(t.Context(), options...)
-	ctx, cancel := chromedp.NewContext(alloc)
-	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // waits for the process to end
-		cancel()
-		freeAlloc()
-	})
-	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	ctx, stop := context.WithTimeout(browser.Start(t), time.Minute)
 	defer stop()
 	if err := chromedp.Do(ctx, chromedp.Navigate(site.URL+"/assets/whatif.js")); err != nil {
 		t.Fatal(err)
