@@ -31,6 +31,8 @@ func (p *Placement) Validate() error {
 		{"start_ms", p.StartMs},
 		{"end_ms", p.EndMs},
 		{"end_earliest_ms", p.EndEarliestMs},
+		{"planned_start_ms", p.PlannedStartMs},
+		{"checkpoint_ms", p.CheckpointMs},
 	} {
 		c.millis(t.field, t.ms)
 	}

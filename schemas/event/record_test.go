@@ -49,6 +49,8 @@ func TestValidate(t *testing.T) {
 		"no observation":                       {placement(func(p *Placement) { p.ObservedAtMs = 0 }), "observed_at_ms is not set"},
 		"seconds for milliseconds":             {placement(func(p *Placement) { p.ObservedAtMs = noon / 1000 }), "observed_at_ms 1795953600 is not between the years 2000 and 2100: the unit is milliseconds"},
 		"microseconds for milliseconds":        {placement(func(p *Placement) { p.SubmitMs = proto.Int64(noon * 1000) }), "submit_ms 1795953600000000 is not between"},
+		"a planned start in seconds":           {placement(func(p *Placement) { p.PlannedStartMs = proto.Int64(noon / 1000) }), "planned_start_ms 1795953600 is not between"},
+		"a checkpoint in microseconds":         {placement(func(p *Placement) { p.CheckpointMs = proto.Int64(noon * 1000) }), "checkpoint_ms 1795953600000000 is not between"},
 		"no state":                             {placement(func(p *Placement) { p.State, p.StateRaw = 0, "FROZEN" }), `state is not set (state_raw "FROZEN")`},
 		"running without a start":              {placement(func(p *Placement) { p.StartMs = nil }), "state RUNNING without start_ms"},
 		"an end before the start":              {placement(func(p *Placement) { p.EndMs = proto.Int64(noon - 1) }), "end_ms 1795953599999 is before start_ms 1795953600000"},
