@@ -457,7 +457,7 @@ func (c *comparison) loader(w *way) measured {
 	c.exec("TRUNCATE TABLE counters")
 	m := c.during(w.rows, func() (float64, float64) {
 		progress := filepath.Join(c.b.TempDir(), fmt.Sprint("progress-", c.round))
-		pid, kill := startChildProcess(c.b, child{Group: fmt.Sprint("compared-", c.round), Brokers: c.kafka.Brokers, ClickHouse: c.store.Owner,
+		pid, kill := startChildProcess(c.b, child{Group: fmt.Sprint("compared-", c.round), Brokers: c.kafka.Brokers, ClickHouse: accountOf(c.store.Owner),
 			Default: true, Progress: progress})
 		defer kill()
 		var begun time.Time // when it read the first records
@@ -600,7 +600,7 @@ func (c *comparison) ceiling(w *way) measured {
 	if err != nil {
 		c.b.Fatal(err)
 	}
-	setting, err := json.Marshal(child{ClickHouse: c.store.Owner, Ceiling: c.records})
+	setting, err := json.Marshal(child{ClickHouse: accountOf(c.store.Owner), Ceiling: c.records})
 	if err != nil {
 		c.b.Fatal(err)
 	}

@@ -487,7 +487,7 @@ func BenchmarkCountersLoad(b *testing.B) {
 				if err := w.store.Exec(context.Background(), "TRUNCATE TABLE counters"); err != nil {
 					b.Fatal(err)
 				}
-				c, kill := startChildProcess(b, child{Group: "bench", Brokers: w.kafka.Brokers, ClickHouse: w.store.Owner, Default: true})
+				c, kill := startChildProcess(b, child{Group: "bench", Brokers: w.kafka.Brokers, ClickHouse: accountOf(w.store.Owner), Default: true})
 				// From the first rows on, and as a whole: the former leaves out what is done once, and what the other
 				// partition has read of its first block by then.
 				first := uint64(0)

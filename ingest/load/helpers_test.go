@@ -220,10 +220,24 @@ const childVariable = "SPILLWAY_TEST_LOADER"
 type child struct {
 	Group      string
 	Brokers    []string
-	ClickHouse chconn.Options
+	ClickHouse account
 	Default    bool   // with the default configuration, not one of small batches
 	Progress   string // file to write the number of counters stored to, from the first record read on
 	Ceiling    string // no loader: insert the records of this file, see BenchmarkComparison
+}
+
+// account is the part of a server's options that a child needs and that JSON can hold.
+type account struct {
+	Addresses                []string
+	Database, User, Password string
+}
+
+func accountOf(o chconn.Options) account {
+	return account{o.Addresses, o.Database, o.User, o.Password}
+}
+
+func (a account) options() chconn.Options {
+	return chconn.Options{Addresses: a.Addresses, Database: a.Database, User: a.User, Password: a.Password}
 }
 
 // startChild runs a loader in a process of its own until it is killed.
@@ -264,7 +278,7 @@ func runChild(text string) {
 		panic(err)
 	}
 	if c.Ceiling != "" {
-		if err := runCeiling(c.ClickHouse, c.Ceiling); err != nil {
+		if err := runCeiling(c.ClickHouse.options(), c.Ceiling); err != nil {
 			panic(err)
 		}
 		return
@@ -279,7 +293,7 @@ func runChild(text string) {
 		cfg = DefaultConfig()
 		cfg.Group = c.Group
 	}
-	l, err := New(cfg, Deps{Kafka: k, ClickHouse: c.ClickHouse, DeadLetter: p.Emit, Log: quiet})
+	l, err := New(cfg, Deps{Kafka: k, ClickHouse: c.ClickHouse.options(), DeadLetter: p.Emit, Log: quiet})
 	if err != nil {
 		panic(err)
 	}

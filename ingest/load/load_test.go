@@ -389,7 +389,7 @@ func TestLoadersKilledAtAnyInstant(t *testing.T) {
 	random := rand.New(rand.NewPCG(10, 11))
 	for round, goal := 0, 0; goal < total; round++ {
 		// A group of its own: Kafka keeps the partitions of a dead member for the length of its session.
-		kill := startChild(t, child{Group: fmt.Sprint("round ", round), Brokers: b.kafka.Brokers, ClickHouse: b.store.Owner})
+		kill := startChild(t, child{Group: fmt.Sprint("round ", round), Brokers: b.kafka.Brokers, ClickHouse: accountOf(b.store.Owner)})
 		goal = min(goal+200+random.IntN(600), total)
 		b.waitFor(t, "placement_events", uint64(goal))
 		kill()

@@ -33,7 +33,7 @@ func TestClickHouseDownUnderLoad(t *testing.T) {
 	p := newProxy(t, w.store.Owner.Addresses[0], func() limits { return limits{up: -1, down: -1} })
 	through := w.store.Owner
 	through.Addresses = []string{p.address}
-	pid, kill := startChildProcess(t, child{Group: "pressure", Brokers: w.kafka.Brokers, ClickHouse: through, Default: true})
+	pid, kill := startChildProcess(t, child{Group: "pressure", Brokers: w.kafka.Brokers, ClickHouse: accountOf(through), Default: true})
 	defer kill()
 	f := newFleet(500, 8)
 	sent := uint64(0)
