@@ -23,7 +23,8 @@ var (
 // unknown is what a null shows as: it is never zero.
 const unknown = "unknown"
 
-// board begins a board: the same look, variable and links everywhere.
+// board begins a board: the same look, variable and links everywhere. The SDK calls this builder deprecated in favour of
+// dashboardv2, whose boards are resources of another format; these are the JSON that file provisioning reads.
 func board(uid, title, about string) *dashboard.DashboardBuilder {
 	return dashboard.NewDashboardBuilder(title).Uid(uid).Description(about).Tags([]string{"spillway"}).Readonly().
 		Time("now-24h", "now").Timezone("utc").Refresh("30s").Tooltip(dashboard.DashboardCursorSyncCrosshair).
