@@ -118,7 +118,8 @@ func configFlag(cmd *cobra.Command) func() (*settings, error) {
 	file := cmd.Flags().StringP("config", "c", os.Getenv("SPILLWAY_CONFIG"), "configuration file (or SPILLWAY_CONFIG); none = all defaults")
 	return func() (*settings, error) {
 		s := defaultSettings()
-		if err := config.Load(*file, &s); err != nil {
+		note := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "spillway: note:", text) }
+		if err := config.Load(*file, &s, config.WithNotes(note)); err != nil {
 			return nil, &exitError{exitUsage, err}
 		}
 		return &s, nil

@@ -108,3 +108,18 @@ func TestASourceNamedTwiceIsRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestAMistypedVariableIsTold(t *testing.T) {
+	t.Setenv("SPILLWAY_LOAD_GRUOP", "mine")
+	// Variables of ours that are no keys, and one of the reader's own.
+	for _, name := range []string{"CONFIG", "URL", "TOKEN_FILE", "CACHE", "REQUIRE_SERVICES", "HEADERS", "TIMEOUT", "CLASS", "USE", "SHOTS", "CHAOS_ROUNDS", "GPUS_PER_NODE", "NVML_LIBRARY"} {
+		t.Setenv("SPILLWAY_"+name, "")
+	}
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"check"}, &stdout, &stderr); code != exitOK {
+		t.Errorf("exit code %d, want %d: %s", code, exitOK, stderr.String())
+	}
+	if got, want := stderr.String(), "spillway: note: SPILLWAY_LOAD_GRUOP sets nothing; did you mean SPILLWAY_LOAD_GROUP?\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

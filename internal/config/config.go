@@ -11,19 +11,10 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // Validator is implemented by settings that can be wrong as a whole. The error names the keys at fault and the remedy.
 type Validator interface{ Validate() error }
-
-// Warner is implemented by settings that can be legal and still suspect. Each text names its key.
-type Warner interface{ Warnings() []string }
-
-// Renamer is implemented by settings whose keys have changed their names. Renamed maps the old path of a key or block to
-// the new one, as {"load.rows": "load.batch.rows"}; [] in a path stands for any entry of a list, below which a key may
-// change its name but not its place. Old names keep working, with a note.
-type Renamer interface{ Renamed() map[string]string }
 
 // EnvPrefix begins the environment variables that override keys: SPILLWAY_LOAD_BATCH_ROWS is load.batch_rows.
 const EnvPrefix = "SPILLWAY"
@@ -34,8 +25,7 @@ type Option func(*loader)
 // WithEnv replaces the environment of the process; the form is that of os.Environ.
 func WithEnv(env []string) Option { return func(l *loader) { l.env = env } }
 
-// WithNotes calls note for what is not wrong, but that somebody should read: old names of keys, environment variables
-// that are nearly a key.
+// WithNotes calls note for what is not wrong, but that somebody should read: environment variables that are nearly a key.
 func WithNotes(note func(string)) Option { return func(l *loader) { l.note = note } }
 
 // Load fills into, which holds the defaults, from the file at path and then from the environment, and validates the
@@ -48,12 +38,9 @@ func WithNotes(note func(string)) Option { return func(l *loader) { l.note = not
 //
 // Variables of the environment give a scalar as it is, a list with commas between, anything else as YAML in one line.
 func Load[T any](path string, into *T, options ...Option) error {
-	l := &loader{file: path, root: reflect.ValueOf(into).Elem(), env: os.Environ(), note: func(string) {}, set: map[string]int{}}
+	l := &loader{file: path, root: reflect.ValueOf(into).Elem(), env: os.Environ(), note: func(string) {}}
 	for _, o := range options {
 		o(l)
-	}
-	if r, ok := any(into).(Renamer); ok {
-		l.renamed = r.Renamed()
 	}
 	names, err := keysOf(l.root.Type())
 	if err != nil {
@@ -85,13 +72,11 @@ func Load[T any](path string, into *T, options ...Option) error {
 
 // loader is one Load.
 type loader struct {
-	file    string
-	root    reflect.Value
-	env     []string
-	note    func(string)
-	renamed map[string]string
-	set     map[string]int // line by path of what the file has set, to notice a key given by its old name too
-	faults  []fault
+	file   string
+	root   reflect.Value
+	env    []string
+	note   func(string)
+	faults []fault
 }
 
 // fault is one thing that is wrong, at a line of the file or, at line 0, in the environment.
@@ -112,18 +97,4 @@ func (l *loader) faultf(line int, format string, args ...any) {
 		where = fmt.Sprintf("%s:%d", l.file, line)
 	}
 	l.faults = append(l.faults, fault{where, line, fmt.Sprintf(format, args...)})
-}
-
-// pattern is a path with every index of a list left open.
-func pattern(path string) string {
-	var b strings.Builder
-	for {
-		before, after, ok := strings.Cut(path, "[")
-		b.WriteString(before)
-		if !ok {
-			return b.String()
-		}
-		b.WriteString("[]")
-		_, path, _ = strings.Cut(after, "]")
-	}
 }

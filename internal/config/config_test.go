@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The settings of a shop, for tests: every kind of value, and a few keys that once had other names.
+// The settings of a shop, for tests: every kind of value.
 type shop struct {
 	Name     string            `yaml:"name"`
 	Open     bool              `yaml:"open"`
@@ -68,15 +68,6 @@ type till struct {
 
 type delivery struct {
 	Radius int `yaml:"radius"`
-}
-
-func (*shop) Renamed() map[string]string {
-	return map[string]string{
-		"till.boxes":     "till.drawers",
-		"width":          "till.receipt.width",
-		"couriers":       "delivery",
-		"shelves[].name": "shelves[].label",
-	}
 }
 
 func (s *shop) Validate() error {
@@ -163,11 +154,6 @@ till:
 		"an empty variable is an empty value": {"name: file\n", []string{"SPILLWAY_NAME=", "SPILLWAY_TAGS="}, func(s *shop) { s.Name, s.Tags = "", []string{} }, ""},
 		"a variable that is nearly a key":     {"", []string{"SPILLWAY_CLOSNG=1h"}, func(*shop) {}, "SPILLWAY_CLOSNG sets nothing; did you mean SPILLWAY_CLOSING?"},
 		"a variable of something else":        {"", []string{"SPILLWAY_REQUIRE_SERVICES=1"}, func(*shop) {}, ""},
-		"an old name":                         {"till:\n  boxes: 4\n", nil, func(s *shop) { s.Till.Drawers = 4 }, "shop.yml:2: till.boxes is now called till.drawers; the old name still works"},
-		"an old name in another block":        {"width: 60\n", nil, func(s *shop) { s.Till.Receipt.Width = 60 }, "shop.yml:1: width is now called till.receipt.width; the old name still works"},
-		"an old name of a block":              {"couriers:\n  radius: 2\n", nil, func(s *shop) { s.Delivery = &delivery{2} }, "shop.yml:1: couriers is now called delivery; the old name still works"},
-		"an old name in a list":               {"shelves:\n  - name: a\n  - label: b\n", nil, func(s *shop) { s.Shelves = []shelf{{"a", 40}, {"b", 40}} }, "shop.yml:2: shelves[0].name is now called shelves[0].label; the old name still works"},
-		"an old name in the environment":      {"", []string{"SPILLWAY_TILL_BOXES=5"}, func(s *shop) { s.Till.Drawers = 5 }, "SPILLWAY_TILL_BOXES is now called SPILLWAY_TILL_DRAWERS; the old name still works"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

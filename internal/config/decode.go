@@ -4,7 +4,6 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -112,7 +111,6 @@ func (l *loader) decodeSelf(u unmarshaler, n ast.Node, path string) {
 		if v.Kind() != reflect.Pointer || v.IsNil() {
 			return fmt.Errorf("decode %s into %T: not a pointer", path, to)
 		}
-		maps.DeleteFunc(l.set, func(set string, _ int) bool { return strings.HasPrefix(set, path+".") }) // it may read twice
 		l.decode(n, v.Elem(), path)
 		if len(l.faults) > before {
 			return l.faults[before] // reported already; only ends the reading
@@ -138,12 +136,7 @@ func (l *loader) decodeBlock(n ast.Node, v reflect.Value, path string) {
 		}
 		inner := join(path, key)
 		if i := slices.IndexFunc(fields, func(f field) bool { return f.key == key }); i >= 0 {
-			if l.given(lineOf(e.Key), inner, inner) {
-				l.decode(e.Value, v.FieldByIndex(fields[i].index), inner)
-			}
-			continue
-		}
-		if l.decodeRenamed(e, v, path, key) {
+			l.decode(e.Value, v.FieldByIndex(fields[i].index), inner)
 			continue
 		}
 		var there []string
@@ -152,39 +145,6 @@ func (l *loader) decodeBlock(n ast.Node, v reflect.Value, path string) {
 		}
 		l.faultf(lineOf(e.Key), "%s: %s", inner, hint(key, there))
 	}
-}
-
-// given notes that the file sets path, under the name as; false if it did so before under another name.
-func (l *loader) given(line int, path, as string) bool {
-	if before, ok := l.set[path]; ok {
-		l.faultf(line, "%s: %s is set on line %d already, and one is the old name of the other; keep %s", as, path, before, path)
-		return false
-	}
-	l.set[path] = line
-	return true
-}
-
-// decodeRenamed sets what a key by its old name means now.
-func (l *loader) decodeRenamed(e *ast.MappingValueNode, v reflect.Value, path, key string) bool {
-	to, ok := l.renamed[pattern(join(path, key))]
-	if !ok {
-		return false
-	}
-	target, inner := l.root, to
-	parent, last := to[:max(0, strings.LastIndex(to, "."))], to[strings.LastIndex(to, ".")+1:]
-	if parent == pattern(path) { // a sibling, maybe inside a list
-		target, inner, to = v, join(path, last), last
-	}
-	target, ok = find(target, to)
-	if !ok {
-		l.faultf(lineOf(e.Key), "%s: is now %s, which does not exist: this is a mistake of the program", join(path, key), inner)
-		return true
-	}
-	if l.given(lineOf(e.Key), inner, join(path, key)) {
-		l.note(fmt.Sprintf("%s:%d: %s is now called %s; the old name still works", l.file, lineOf(e.Key), join(path, key), inner))
-		l.decode(e.Value, target, inner)
-	}
-	return true
 }
 
 // find gives the value at a path below v; lists are not followed.

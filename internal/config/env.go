@@ -11,12 +11,6 @@ import (
 func (l *loader) override(names map[string]string) {
 	file := l.file
 	defer func() { l.file = file }()
-	old := map[string]string{}
-	for from, to := range l.renamed {
-		if !strings.Contains(from, "[]") {
-			old[envName(from)] = to
-		}
-	}
 	env := slices.Clone(l.env)
 	slices.Sort(env) // so that faults come in the same order each time
 	for _, e := range env {
@@ -25,13 +19,9 @@ func (l *loader) override(names map[string]string) {
 			continue
 		}
 		path, ok := names[name]
-		if to, renamed := old[name]; !ok && renamed {
-			if path, ok = names[envName(to)]; ok {
-				l.note(fmt.Sprintf("%s is now called %s; the old name still works", name, envName(to)))
-			}
-		}
 		if !ok {
-			if near := nearest(name, sortedKeys(names)); near != "" {
+			// A name that lacks a whole word, of three letters or more, is a variable of something else.
+			if near := nearest(name, sortedKeys(names), 2); near != "" {
 				l.note(fmt.Sprintf("%s sets nothing; did you mean %s?", name, near))
 			}
 			continue
@@ -81,7 +71,6 @@ func (l *loader) fromText(v reflect.Value, text, path string) {
 			return
 		}
 		before := len(l.faults)
-		clear(l.set) // what the file has set may be set again here
 		l.decode(body, v, path)
 		for i := range l.faults[before:] { // lines of a variable say nothing
 			l.faults[before+i].where, l.faults[before+i].line = l.file, 0

@@ -109,7 +109,7 @@ func hint(key string, there []string) string {
 	if isSecret(key) && slices.Contains(there, key+"_file") {
 		return fmt.Sprintf("secrets are not written here; put it into a file and name that in %s_file", key)
 	}
-	if near := nearest(key, there); near != "" {
+	if near := nearest(key, there, 3); near != "" {
 		return fmt.Sprintf("no such key; did you mean %s?", near)
 	}
 	if len(there) > 12 {
@@ -118,11 +118,11 @@ func hint(key string, there []string) string {
 	return "no such key here; there are " + strings.Join(there, ", ")
 }
 
-// nearest gives the name that differs least, if it differs in at most three letters. Case, "-" and "_" do not count.
-func nearest(name string, names []string) string {
+// nearest gives the name that differs least, if it differs in no more than a few letters. Case, "-" and "_" do not count.
+func nearest(name string, names []string, letters int) string {
 	plain := strings.NewReplacer("_", "", "-", "")
 	want := plain.Replace(strings.ToLower(name))
-	best, found := min(1+len(want)/4, 3), ""
+	best, found := min(1+len(want)/4, letters), ""
 	for _, n := range names {
 		if slips := distance(want, plain.Replace(strings.ToLower(n)), best); slips <= best && (found == "" || slips < best) {
 			best, found = slips, n
