@@ -14,6 +14,8 @@ RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}"
 
 FROM debian:12.11-slim
 RUN useradd --system --uid 8470 --home-dir /var/lib/spillway --create-home spillway
+# Whom an empty ca_file trusts.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /spillway /usr/local/bin/spillway
 USER spillway
 VOLUME /var/lib/spillway

@@ -234,6 +234,10 @@ func TestDockerfileUsesThePinnedImagesAndCopiesWhatExists(t *testing.T) {
 			t.Errorf("the Dockerfile has no line %q", want)
 		}
 	}
+	// The base has no certificates, and where Go looks for the system's first is where Debian keeps them.
+	if last := string(text[bytes.LastIndex(text, []byte("FROM ")):]); !strings.Contains(last, "\nCOPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt\n") {
+		t.Error("the image has no certificates: TLS with an empty ca_file trusts nobody")
+	}
 	copied := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^COPY ([a-z].*) \S+$`).FindAllStringSubmatch(string(text), -1) {
 		for _, path := range strings.Fields(m[1]) {
