@@ -440,3 +440,35 @@ func TestSecretsAreReadableByTheUnits(t *testing.T) {
 		t.Errorf("the token's file is %v, %v; want 0640", info.Mode(), err)
 	}
 }
+
+// TestStagesOfOneMachineShareAFileAndNoAddress reads the shared file with each stage's variables, as its unit has them.
+func TestStagesOfOneMachineShareAFileAndNoAddress(t *testing.T) {
+	install, err := os.ReadFile(top + "/deploy/docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := filepath.Join(t.TempDir(), "spillway.yaml")
+	if err := os.WriteFile(shared, []byte("telemetry: {listen: \"127.0.0.1:8472\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	taken := map[string]string{defaultSettings().API.Listen: "serve"}
+	for _, stage := range []string{"collect", "load", "enrich"} {
+		path := "deploy/systemd/" + stage + ".env"
+		text, err := os.ReadFile(filepath.Join(top, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(install), path+" ") {
+			t.Errorf("install.md does not install %s", path)
+		}
+		s := defaultSettings()
+		note := func(text string) { t.Errorf("%s: %s", path, text) }
+		if err := config.Load(shared, &s, config.WithEnv(strings.Split(string(text), "\n")), config.WithNotes(note)); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if other := taken[s.Telemetry.Listen]; other != "" || s.Telemetry.Listen == "" {
+			t.Errorf("%s: %s listens on %q, as %q does", path, stage, s.Telemetry.Listen, other)
+		}
+		taken[s.Telemetry.Listen] = stage
+	}
+}

@@ -111,7 +111,8 @@ func New(c Config, service, version string) (*Telemetry, error) {
 func (t *Telemetry) Serve(ctx context.Context, listen string) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return fmt.Errorf("listen on telemetry.listen %s: %w: choose another port", listen, err)
+		return fmt.Errorf("listen on telemetry.listen %s: %w: choose another port; a process that shares its file with others gets its own by SPILLWAY_TELEMETRY_LISTEN",
+			listen, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.Registry, promhttp.HandlerOpts{}))
