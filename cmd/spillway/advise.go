@@ -17,7 +17,7 @@ import (
 
 func adviseCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "advise --gpus N", Short: "Where a job of N GPUs should go, when, at what predicted cost, and why", Args: cobra.NoArgs,
+		Use: "advise --gpus N", Short: "Where a job of N GPUs should go, when, at what predicted cost, and why", Args: noArgs,
 		Long: "Ask the placement advisor of a running service. It reserves nothing: two who ask may be told the same.\n" +
 			"Without advice the reason is printed and the exit code is 1 (2 when the request itself is wrong).",
 		Example: "  spillway advise --gpus 64 --class train --hours 4\n  spillway advise --gpus 256 --mode preferred --segment 16 -o json",

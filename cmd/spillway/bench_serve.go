@@ -154,7 +154,7 @@ func (b *benchRun) bare(ctx context.Context, pin []string, program string) (base
 
 // benchBareCommand answers every question with the same 1.5 KB, the size of advice, and does nothing else.
 func benchBareCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "bare", Short: "Answer every question the same", Hidden: true, Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "bare", Short: "Answer every question the same", Hidden: true, Args: noArgs}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -440,7 +440,7 @@ func (a *asked) String() string {
 
 // benchAskCommand is the callers of the serve benchmark, a process of its own; it prints what they measured as JSON.
 func benchAskCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "ask", Short: "Put 1,000 questions a second to a service", Hidden: true, Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "ask", Short: "Put 1,000 questions a second to a service", Hidden: true, Args: noArgs}
 	url := cmd.Flags().String("url", "http://127.0.0.1:8470", "the service")
 	seconds := cmd.Flags().Int("seconds", 60, "for how long")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-io/spillway/internal/config"
@@ -12,7 +10,7 @@ import (
 
 func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "check", Short: "Check the configuration and build every stage without starting one", Args: cobra.NoArgs,
+		Use: "check", Short: "Check the configuration and build every stage without starting one", Args: noArgs,
 	}
 	settings := configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -20,11 +18,8 @@ func checkCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		deps := collectorDeps{log: slog.New(slog.DiscardHandler), registry: prometheus.NewRegistry()}
-		for _, name := range s.Collect.Sources {
-			if _, err := collectors()[name].build(s, deps); err != nil {
-				return &exitError{exitUsage, err}
-			}
+		if err := dry(s); err != nil {
+			return &exitError{exitUsage, err}
 		}
 		w := cmd.OutOrStdout()
 		for _, warning := range s.Warnings() {
@@ -38,7 +33,7 @@ func checkCommand() *cobra.Command {
 
 func configCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "config", Short: "Print the configuration in force, defaults included", Args: cobra.NoArgs,
+		Use: "config", Short: "Print the configuration in force, defaults included", Args: noArgs,
 	}
 	settings := configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

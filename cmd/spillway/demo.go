@@ -17,7 +17,7 @@ import (
 
 func demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "demo", Short: "Run all stages with a simulated NVL72 fleet whose jobs spill", Args: cobra.NoArgs,
+		Use: "demo", Short: "Run all stages with a simulated NVL72 fleet whose jobs spill", Args: noArgs,
 		Long: "Run all stages on this machine with a simulated fleet of NVL72 racks, half of them placed without regard\n" +
 			"to racks, half by the placement advisor. It prints the first spills and goes on until Ctrl-C; the next start resumes.",
 	}

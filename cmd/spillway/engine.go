@@ -9,9 +9,12 @@ import (
 )
 
 func engineCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "engine", Short: "The embedded ClickHouse"}
+	cmd := &cobra.Command{
+		Use: "engine", Short: "The embedded ClickHouse", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	fetch := &cobra.Command{
-		Use: "fetch", Short: "Fetch the embedded ClickHouse into the cache, once, and say where it is", Args: cobra.NoArgs,
+		Use: "fetch", Short: "Fetch the embedded ClickHouse into the cache, once, and say where it is", Args: noArgs,
 	}
 	settings := configFlag(fetch)
 	fetch.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -86,7 +86,37 @@ func open(ctx context.Context, s *settings, run stages, throwaway bool, log *slo
 			Log: log, Registry: f.tel.Registry, Tracer: f.tel.Tracer("ingest/kafka"), Now: time.Now,
 		})
 	}
-	return f, f.build(run)
+	if err := f.build(run); err != nil {
+		return nil, err
+	}
+	if f.server != nil {
+		// Bound before anything runs, so that a port in use ends the start at once.
+		err = f.server.Listen()
+	}
+	return f, err
+}
+
+// dry builds every stage as open does, and starts, reaches and binds nothing: it shows what only building shows, such as
+// a secret that cannot be read.
+func dry(s *settings) (err error) {
+	f := &flow{settings: s, log: slog.New(slog.DiscardHandler)}
+	defer f.close()
+	if f.tel, err = telemetry.New(s.Telemetry, "spillway", version); err != nil {
+		return err
+	}
+	if f.engines, err = engine.Dry(s.Engine); err != nil {
+		return err
+	}
+	store, topics := s.Engine.ClickHouse.Mode != engine.ModeNone, s.Engine.Kafka.Mode != engine.ModeNone
+	if store {
+		if f.conn, err = chconn.Open(f.engines.ClickHouse.Owner); err != nil {
+			return err
+		}
+	}
+	if topics {
+		f.producer = kafka.NewProducer(f.engines.Kafka, kafka.Deps{Log: f.log, Registry: f.tel.Registry, Now: time.Now})
+	}
+	return f.build(stages{collect: topics, load: topics && store, enrich: topics && store, serve: store})
 }
 
 func (f *flow) openStore(ctx context.Context) error {
@@ -127,10 +157,6 @@ func (f *flow) build(run stages) (err error) {
 			Advise: &s.Advise, Feed: f.feed, Ledger: f.ledger,
 		})
 		if err != nil {
-			return err
-		}
-		// Bound before anything runs, so that a port in use ends the start at once.
-		if err := server.Listen(); err != nil {
 			return err
 		}
 		f.server = server

@@ -22,7 +22,7 @@ func helperCommand() *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "nvml", Short: "Print how this machine's GPUs are registered in the NVLink fabric, as NVML tells it", Args: cobra.NoArgs,
+			Use: "nvml", Short: "Print how this machine's GPUs are registered in the NVLink fabric, as NVML tells it", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return fabric.RunHelper(cmd.OutOrStdout()) },
 		},
 	)

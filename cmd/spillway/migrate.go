@@ -13,7 +13,7 @@ import (
 
 func migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "migrate [--plan]", Short: "Bring the database up to this version's schema", Args: cobra.NoArgs,
+		Use: "migrate [--plan]", Short: "Bring the database up to this version's schema", Args: noArgs,
 	}
 	settings := configFlag(cmd)
 	plan := cmd.Flags().Bool("plan", false, "print the statements that would run, and change nothing")

@@ -28,7 +28,7 @@ const probeCluster = "spillway-probe"
 
 func probeCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "probe", Short: "Send a job that spills and one that does not, and check what the service makes of them", Args: cobra.NoArgs,
+		Use: "probe", Short: "Send a job that spills and one that does not, and check what the service makes of them", Args: noArgs,
 		Long: "Send a job that spills and one that does not through Kafka, and check the verdicts, the list of spills and the\n" +
 			"metric that alerts read. The jobs are of a cluster of their own, " + probeCluster + ". With --every it goes on and shows\n" +
 			"spillway_probe_* on telemetry.listen; without, the exit code tells.",

@@ -16,7 +16,7 @@ import (
 
 func reportCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "report", Short: "GPU-hours exposed to spill and stranded by fragmentation, and what to change", Args: cobra.NoArgs,
+		Use: "report", Short: "GPU-hours exposed to spill and stranded by fragmentation, and what to change", Args: noArgs,
 		Example: "  spillway report --since 7d\n  spillway report --since 7d -o html > week.html",
 	}
 	c := asking(cmd)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -47,12 +48,39 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintln(stderr, "spillway:", err)
 	var coded *exitError
 	if errors.As(err, &coded) {
+		fmt.Fprintln(stderr, "spillway:", err)
 		return coded.code
 	}
-	return exitFailed
+	// What a command's work returns has a code, see failing: the rest is how cobra refuses a line before that.
+	fmt.Fprintf(stderr, "spillway: %s\nsee `spillway --help`, and `spillway COMMAND --help` for the flags of one\n", strings.TrimSpace(err.Error()))
+	return exitUsage
+}
+
+// failing gives what a command's work returns the code of a failure, unless it has one.
+func failing(cmd *cobra.Command) {
+	if work := cmd.RunE; work != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			err := work(cmd, args)
+			var coded *exitError
+			if err == nil || errors.As(err, &coded) {
+				return err
+			}
+			return &exitError{exitFailed, err}
+		}
+	}
+	for _, c := range cmd.Commands() {
+		failing(c)
+	}
+}
+
+// noArgs is of commands that take flags alone.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError("%q is not understood: `%s` takes flags alone, see `%[2]s --help`", args[0], cmd.CommandPath())
+	}
+	return nil
 }
 
 // newRoot is the one list of subcommands, in the order of the flow.
@@ -85,8 +113,10 @@ func newRoot() *cobra.Command {
 	)
 	root.AddCommand(helperCommand(), &cobra.Command{
 		Use: "exit-codes", Short: "Exit codes of every subcommand", Long: exitCodes,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), exitCodes) },
+		Args: noArgs,
+		Run:  func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), exitCodes) },
 	})
+	failing(root)
 	return root
 }
 

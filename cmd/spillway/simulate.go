@@ -21,7 +21,7 @@ import (
 
 func simulateCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "simulate", Short: "What placement policies would do with a mix of jobs: waits, spills, lost GPU-hours", Args: cobra.NoArgs,
+		Use: "simulate", Short: "What placement policies would do with a mix of jobs: waits, spills, lost GPU-hours", Args: noArgs,
 		Long: "Run every placement policy over the same jobs, the same node failures and the same end estimates, seed by seed, and\n" +
 			"compare them. Jobs are drawn from a mix (nvl72, helios, seren), read from a CSV of your own history (columns\n" +
 			"job_id,submit,start,end,gpus,nodes,type,state; times in seconds), or taken from a running service: what would\n" +

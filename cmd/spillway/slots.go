@@ -12,7 +12,7 @@ import (
 
 func slotsCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "slots [--gpus N]", Short: "How many slots of N GPUs each NVLink domain has now", Args: cobra.NoArgs,
+		Use: "slots [--gpus N]", Short: "How many slots of N GPUs each NVLink domain has now", Args: noArgs,
 		Example: "  spillway slots --gpus 64",
 	}
 	c := asking(cmd)

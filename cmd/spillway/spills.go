@@ -13,7 +13,7 @@ import (
 
 func spillsCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "spills", Short: "Which placements spilled, worst first", Args: cobra.NoArgs,
+		Use: "spills", Short: "Which placements spilled, worst first", Args: noArgs,
 		Example: "  spillway spills --running\n  spillway spills --since 7d --cause policy -o json",
 	}
 	c := asking(cmd)

@@ -10,7 +10,7 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "What each hop of the flow last did and what waits", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "status", Short: "What each hop of the flow last did and what waits", Args: noArgs}
 	c := asking(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var answer read.Status

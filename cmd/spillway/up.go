@@ -40,7 +40,7 @@ func collectCommand() *cobra.Command {
 
 // stageCommand runs some stages until it is interrupted.
 func stageCommand(use, short string, run stages) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: use, Short: short, Args: noArgs}
 	settings := configFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := settings()

@@ -58,6 +58,39 @@ func StartThrowaway(ctx context.Context, cfg Config, log *slog.Logger) (*Engines
 	return start(ctx, cfg, dir, log)
 }
 
+// Dry is Start without a start: it reads every secret that Start would and gives the engines as they would be, an embedded
+// one at an address where nobody listens. Nothing is made or dialled, and nothing needs to be stopped.
+func Dry(cfg Config) (*Engines, error) {
+	const nowhere = "127.0.0.1:0"
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configure engines: %w", err)
+	}
+	e := &Engines{}
+	var err error
+	switch ch := cfg.ClickHouse; {
+	case ch.embedded():
+		if _, err := readSecret(ch.ClusterSecretFile); err != nil {
+			return nil, fmt.Errorf("engine.clickhouse.cluster_secret_file: %w", err)
+		}
+		o := chconn.Options{Addresses: []string{nowhere}, Database: ch.Database}
+		e.ClickHouse = ClickHouse{Embedded: true, Owner: o, Reader: o, Cluster: ch.Cluster}
+	case ch.Mode != ModeNone:
+		if e.ClickHouse, err = externalClickHouse(ch); err != nil {
+			return nil, err
+		}
+	}
+	switch k := cfg.Kafka; {
+	case k.embedded():
+		e.Kafka = Kafka{Brokers: []string{nowhere}, Partitions: k.Partitions}
+	case k.Mode != ModeNone:
+		if e.Kafka, err = externalKafka(k); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
 func start(ctx context.Context, cfg Config, remove string, log *slog.Logger) (_ *Engines, err error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {

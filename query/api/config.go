@@ -33,7 +33,7 @@ func (c Config) Validate() error {
 	ip := net.ParseIP(host)
 	if loopback := host == "localhost" || (ip != nil && ip.IsLoopback()); !loopback && c.TokenFile == "" {
 		return fmt.Errorf("api.listen %s is reachable from outside and api.token_file is not set: "+
-			"set token_file (one line, mode 0600) or listen on 127.0.0.1", c.Listen)
+			"set token_file (one line, readable to Spillway alone) or listen on 127.0.0.1", c.Listen)
 	}
 	if c.MaxConcurrent <= 0 || c.Timeout <= 0 {
 		return fmt.Errorf("api.max_concurrent %d and api.timeout %s must be positive", c.MaxConcurrent, c.Timeout)
