@@ -122,7 +122,7 @@ func newChaos(t *testing.T, rng *rand.Rand) *chaos {
 	if err := kafka.EnsureTopics(ctx, c.kafka.Kafka, kafka.TopicConfig{Partitions: 4, Replication: 1, Retention: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	// A loader that begins makes the tables, and ends when it cannot: it would have to be started again.
+	// What breaks may be the tables, so they are there before the first round.
 	if out, err := exec.Command(c.program, "migrate", "-c", c.config).CombinedOutput(); err != nil {
 		t.Fatalf("make the tables: %v: %s", err, out)
 	}

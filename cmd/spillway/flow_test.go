@@ -1,10 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"log/slog"
+	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/internal/chconn"
+	"github.com/spillway-io/spillway/internal/engine"
+	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // patience bounds what a test waits for on a machine that has much else to do; it says nothing of how long a thing may take.
@@ -28,4 +39,115 @@ func running(t testing.TB, s *settings, run stages) *flow {
 		f.close()
 	})
 	return f
+}
+
+// dying passes connections on to a server; each of the first ones ends after so many bytes to it, as if the server died.
+func dying(t *testing.T, server string, after ...int64) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		open.Wait()
+	})
+	open.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			limit := int64(-1)
+			if len(after) > 0 {
+				limit, after = after[0], after[1:]
+			}
+			open.Go(func() {
+				defer from.Close()
+				to, err := net.Dial("tcp", server)
+				if err != nil {
+					return
+				}
+				open.Go(func() { io.Copy(from, to) })
+				if limit < 0 {
+					io.Copy(to, from)
+				} else {
+					io.CopyN(to, from, limit)
+				}
+				to.Close()
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+// starting is a flow that is about to open its store, and its log.
+func starting(owner chconn.Options) (*flow, *bytes.Buffer) {
+	var log bytes.Buffer
+	s := defaultSettings()
+	s.Load.RetryMin, s.Load.RetryMax = time.Millisecond, 10*time.Millisecond
+	return &flow{settings: &s, log: slog.New(slog.NewTextHandler(&log, nil)), engines: &engine.Engines{ClickHouse: engine.ClickHouse{Owner: owner}}}, &log
+}
+
+func TestAStartOutlivesAServerThatDies(t *testing.T) {
+	db := testenv.ClickHouse(t)
+	owner := db.Owner
+	owner.Addresses = []string{dying(t, db.Owner.Addresses[0], 0, 0, 300, 2_000, 10_000)}
+	f, log := starting(owner)
+	if err := f.openStore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer f.conn.Close()
+	if todo, err := clickhouse.Plan(t.Context(), f.conn, clickhouse.Options{}); err != nil || len(todo) > 0 {
+		t.Errorf("%d steps are left, %v", len(todo), err)
+	}
+	if n := strings.Count(log.String(), "clickhouse is not ready, trying again"); n < 2 {
+		t.Errorf("the log tells of %d tries:\n%s", n, log)
+	}
+}
+
+func TestAStartEndsWhereWaitingCannotHelp(t *testing.T) {
+	db := testenv.ClickHouse(t)
+	if err := clickhouse.Migrate(t.Context(), db, clickhouse.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Exec(t.Context(), "INSERT INTO schema_steps (name, sha256) VALUES ('9999_of_the_future', 'x')"); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	nowhere, embedded := l.Addr().String(), true
+	for name, c := range map[string]struct {
+		change   func(*chconn.Options)
+		embedded bool
+		want     string
+	}{
+		"a wrong password":         {func(o *chconn.Options) { o.Password = "guess" }, !embedded, "uthentication failed"},
+		"a database that is newer": {func(*chconn.Options) {}, !embedded, clickhouse.ErrNewer.Error()},
+		"a child that died":        {func(o *chconn.Options) { o.Addresses = []string{nowhere} }, embedded, "connection refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			owner := db.Owner
+			c.change(&owner)
+			f, log := starting(owner)
+			f.engines.ClickHouse.Embedded = c.embedded
+			if err := f.openStore(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q; the log:\n%s", err, c.want, log)
+			}
+		})
+	}
+	t.Run("whoever waits is asked to end", func(t *testing.T) {
+		owner := db.Owner
+		owner.Addresses = []string{nowhere}
+		f, _ := starting(owner)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if err := f.openStore(ctx); err == nil || errors.Is(err, clickhouse.ErrNewer) {
+			t.Errorf("got %v", err)
+		}
+	})
 }

@@ -117,3 +117,24 @@ func permanent(err error) bool {
 	}
 	return false
 }
+
+// Passing reports whether what failed may succeed by waiting: no server was reached, or one that is busy, full, cut off from
+// its peers, or about to end. Any other answer of a server, and a certificate that does not fit, stays as it is.
+func Passing(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &certificate) {
+		return false
+	}
+	var ex *clickhouse.Exception
+	if !errors.As(err, &ex) {
+		return true
+	}
+	switch ex.Code { // ClickHouse error codes
+	case 159, 202, 241, // time or memory is up, too many queries
+		75, 243, // cannot write, no space
+		209, 210, 225, 242, 279, 999, // no peer, no Keeper, a table read-only for want of it
+		236, 394: // queries ended by a server that shuts down
+		return true
+	}
+	return false
+}

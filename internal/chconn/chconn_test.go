@@ -2,11 +2,17 @@ package chconn_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
 
 	"github.com/spillway-io/spillway/internal/chconn"
 	"github.com/spillway-io/spillway/internal/testenv"
@@ -93,5 +99,27 @@ func TestWaitReadyGivesUpWithTheLastReason(t *testing.T) {
 	err = chconn.WaitReady(ctx, conn)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v, want the deadline and the refused connection", err)
+	}
+}
+
+func TestWhatPassesIsToldFromWhatStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nobody listens":            {&net.OpError{Op: "dial", Err: errors.New("connection refused")}, true},
+		"the connection broke":      {fmt.Errorf("read: %w", io.EOF), true},
+		"no memory for now":         {fmt.Errorf("apply: %w", &clickhouse.Exception{Code: 241}), true},
+		"a server that shuts down":  {&clickhouse.Exception{Code: 394}, true},
+		"a wrong password":          {fmt.Errorf("apply: %w", &clickhouse.Exception{Code: 516}), false},
+		"a right that is missing":   {&clickhouse.Exception{Code: 497}, false},
+		"a table that is not there": {&clickhouse.Exception{Code: 60}, false},
+		"another's certificate":     {fmt.Errorf("dial: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := chconn.Passing(c.err); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
 	}
 }
