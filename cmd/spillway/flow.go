@@ -119,8 +119,8 @@ func dry(s *settings) (err error) {
 	return f.build(stages{collect: topics, load: topics && store, enrich: topics && store, serve: store})
 }
 
-// openStore brings the database up to date. A server elsewhere that is away, or not well, is waited for as the loader waits
-// for it later; an embedded one that is away has died.
+// openStore brings the database up to date. A server that is away, or not well, is waited for as the loader waits for it
+// later; an embedded one that died ends the start.
 func (f *flow) openStore(ctx context.Context) error {
 	owner := f.engines.ClickHouse.Owner
 	// The database may not exist yet, so the steps are run from outside of it.
@@ -130,26 +130,23 @@ func (f *flow) openStore(ctx context.Context) error {
 	}
 	defer outside.Close()
 	for wait := f.settings.Load.RetryMin; ; wait = min(2*wait, f.settings.Load.RetryMax) {
-		ping, cancel := context.WithTimeout(ctx, 5*time.Second) // a server that is frozen takes connections and never answers
-		err := outside.Ping(ping)
-		cancel()
-		if err == nil {
-			err = clickhouse.Migrate(ctx, outside, clickhouse.Options{
-				Database: owner.Database, Cluster: f.engines.ClickHouse.Cluster,
-				Progress: func(s clickhouse.Step) { f.log.Debug("applying a schema step", "step", s.Name) },
-			})
-		}
+		err := clickhouse.Migrate(ctx, outside, clickhouse.Options{
+			Database: owner.Database, Cluster: f.engines.ClickHouse.Cluster,
+			Progress: func(s clickhouse.Step) { f.log.Debug("applying a schema step", "step", s.Name) },
+		})
 		if err == nil {
 			break
 		}
 		lasting := errors.Is(err, clickhouse.ErrNewer) || errors.Is(err, clickhouse.ErrEdited) || !chconn.Passing(err)
-		if lasting || f.engines.ClickHouse.Embedded || ctx.Err() != nil {
+		if lasting || ctx.Err() != nil {
 			return err
 		}
 		f.log.Warn("clickhouse is not ready, trying again", "in", wait, "error", err)
 		select {
 		case <-ctx.Done():
 			return err
+		case died := <-f.engines.Dead():
+			return fmt.Errorf("%w: %w", errEngineDied, died)
 		case <-time.After(wait):
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,39 +116,52 @@ func TestAStartEndsWhereWaitingCannotHelp(t *testing.T) {
 	if err := db.Exec(t.Context(), "INSERT INTO schema_steps (name, sha256) VALUES ('9999_of_the_future', 'x')"); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	nowhere, embedded := l.Addr().String(), true
 	for name, c := range map[string]struct {
-		change   func(*chconn.Options)
-		embedded bool
-		want     string
+		change func(*chconn.Options)
+		want   string
 	}{
-		"a wrong password":         {func(o *chconn.Options) { o.Password = "guess" }, !embedded, "uthentication failed"},
-		"a database that is newer": {func(*chconn.Options) {}, !embedded, clickhouse.ErrNewer.Error()},
-		"a child that died":        {func(o *chconn.Options) { o.Addresses = []string{nowhere} }, embedded, "connection refused"},
+		"a wrong password":         {func(o *chconn.Options) { o.Password = "guess" }, "uthentication failed"},
+		"a database that is newer": {func(*chconn.Options) {}, clickhouse.ErrNewer.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			owner := db.Owner
 			c.change(&owner)
 			f, log := starting(owner)
-			f.engines.ClickHouse.Embedded = c.embedded
 			if err := f.openStore(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q; the log:\n%s", err, c.want, log)
 			}
 		})
 	}
 	t.Run("whoever waits is asked to end", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
 		owner := db.Owner
-		owner.Addresses = []string{nowhere}
+		owner.Addresses = []string{l.Addr().String()}
 		f, _ := starting(owner)
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		if err := f.openStore(ctx); err == nil || errors.Is(err, clickhouse.ErrNewer) {
 			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("an embedded server died", func(t *testing.T) {
+		cfg := engine.DefaultConfig()
+		cfg.DataDir, cfg.Kafka.Mode = t.TempDir(), engine.ModeNone
+		engines, err := engine.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer engines.Stop()
+		for _, pid := range testenv.ChildrenOf(cfg.DataDir) {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		f, _ := starting(engines.ClickHouse.Owner)
+		f.engines = engines
+		if err := f.openStore(t.Context()); !errors.Is(err, errEngineDied) {
+			t.Errorf("got %v, want %v", err, errEngineDied)
 		}
 	})
 }
