@@ -436,8 +436,10 @@ func TestSecretsAreReadableByTheUnits(t *testing.T) {
 	if err != nil || string(text) != "SLURM_JWT=token username=spillway lifespan=3600\n" {
 		t.Errorf("the token is %q, %v", text, err)
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("the token's file is %v, %v; want 0640", info.Mode(), err)
+	if info, err := os.Stat(path); err != nil {
+		t.Error(err)
+	} else if info.Mode().Perm() != 0o640 {
+		t.Errorf("the token's file has mode %v, want 0640", info.Mode())
 	}
 }
 

@@ -75,12 +75,16 @@ func failing(cmd *cobra.Command) {
 	}
 }
 
-// noArgs is of commands that take flags alone.
+// noArgs is of commands that take flags alone, and of those that only group others.
 func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.HasSubCommands():
+		return usageError("`%s` has no command %q: see `%[1]s --help`", cmd.CommandPath(), args[0])
+	default:
 		return usageError("%q is not understood: `%s` takes flags alone, see `%[2]s --help`", args[0], cmd.CommandPath())
 	}
-	return nil
 }
 
 // newRoot is the one list of subcommands, in the order of the flow.

@@ -11,7 +11,7 @@ import (
 func TestACommandLineThatIsWrongEndsWithTheCodeOfUsage(t *testing.T) {
 	for name, c := range map[string]struct{ line, want string }{
 		"an unknown command":                {"exlpain 1", "explain"},
-		"an unknown command of a group":     {"engine fecth", "see `spillway engine --help`"},
+		"an unknown command of a group":     {"engine fecth", "`spillway engine` has no command \"fecth\": see `spillway engine --help`"},
 		"an argument where none is taken":   {"slots 64", "\"64\" is not understood: `spillway slots` takes flags alone, see `spillway slots --help`"},
 		"more arguments than are taken":     {"domains a b", "accepts at most 1 arg"},
 		"no argument where one is needed":   {"explain", "try `spillway explain 4711`"},
