@@ -8,12 +8,14 @@ import (
 
 // labels remembers what people call each domain: a ClusterUUID tells nobody which rack to walk to.
 type labels struct {
-	mu    sync.Mutex
-	asked time.Time
-	names map[[2]string]string // by cluster and domain
+	mu      sync.Mutex
+	asked   time.Time
+	domains bool                 // any was known then
+	names   map[[2]string]string // by cluster and domain
 }
 
-// labelsEvery bounds how long a new name takes to show, firstLabelsEvery how long the first one does.
+// labelsEvery bounds how long a new name takes to show, firstLabelsEvery how long the first one does where domains are
+// known. Before any is, each call asks: it would be the first to show one, by an id that tells nobody where to walk.
 const (
 	labelsEvery      = 30 * time.Second
 	firstLabelsEvery = time.Second
@@ -47,7 +49,10 @@ func (r *Reader) freshLabels(ctx context.Context) (*labels, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	every := labelsEvery
-	if len(l.names) == 0 {
+	switch {
+	case !l.domains:
+		every = 0
+	case len(l.names) == 0:
 		every = firstLabelsEvery
 	}
 	if now := r.now(); now.Sub(l.asked) >= every {
@@ -61,9 +66,11 @@ func (r *Reader) freshLabels(ctx context.Context) (*labels, error) {
 		}
 		l.names = make(map[[2]string]string, len(got))
 		for _, row := range got {
-			l.names[[2]string{row.Cluster, row.Domain}] = row.Label
+			if row.Label != "" {
+				l.names[[2]string{row.Cluster, row.Domain}] = row.Label
+			}
 		}
-		l.asked = now
+		l.asked, l.domains = now, len(got) > 0
 	}
 	return l, nil
 }
