@@ -23,14 +23,11 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
-// probeCluster is the cluster that probes tell of: no real one's numbers change.
-const probeCluster = "spillway-probe"
-
 func probeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "probe", Short: "Send a job that spills and one that does not, and check what the service makes of them", Args: noArgs,
 		Long: "Send a job that spills and one that does not through Kafka, and check the verdicts, the list of spills and the\n" +
-			"metric that alerts read. The jobs are of a cluster of their own, " + probeCluster + ". With --every it goes on and shows\n" +
+			"metric that alerts read. The jobs are of a cluster of their own, " + event.ProbeCluster + ". With --every it goes on and shows\n" +
 			"spillway_probe_* on telemetry.listen; without, the exit code tells.",
 	}
 	settings := configFlag(cmd)
@@ -231,12 +228,12 @@ func probeFleet(at time.Time) []event.Record {
 			node := fmt.Sprintf("probe-%s%d", domain, i+1)
 			out = append(out,
 				&event.Membership{
-					Cluster: probeCluster, Node: node, Source: event.SourceStatic, ValidFromMs: since,
+					Cluster: event.ProbeCluster, Node: node, Source: event.SourceStatic, ValidFromMs: since,
 					Levels:       []*event.Level{{Level: event.LevelDomain, Value: "probe-" + domain}},
 					ObservedAtMs: at.UnixMilli(), Revision: event.Revision(at),
 				},
 				&event.Node{
-					Cluster: probeCluster, Node: node, Source: "probe", GpusPresent: &four, GpusHealthy: &four, Schedulable: &yes,
+					Cluster: event.ProbeCluster, Node: node, Source: "probe", GpusPresent: &four, GpusHealthy: &four, Schedulable: &yes,
 					ValidFromMs: since, ObservedAtMs: at.UnixMilli(), Revision: event.Revision(at),
 				})
 		}
@@ -247,7 +244,7 @@ func probeFleet(at time.Time) []event.Record {
 func probeJob(id string, state event.State, start, at time.Time, nodes ...string) event.Record {
 	eight, four := uint32(4*len(nodes)), uint32(4)
 	r := &event.Placement{
-		Cluster: probeCluster, JobId: id, RunId: id, Scheduler: "probe", Source: "probe", Name: "probe", User: "spillway",
+		Cluster: event.ProbeCluster, JobId: id, RunId: id, Scheduler: "probe", Source: "probe", Name: "probe", User: "spillway",
 		State: state, StartMs: event.Millis(start), Gpus: &eight, RequestedGpus: &eight, Intent: &event.Intent{},
 		ObservedAtMs: at.UnixMilli(), Revision: event.Revision(at),
 	}
@@ -264,7 +261,7 @@ func probeJob(id string, state event.State, start, at time.Time, nodes ...string
 func (p *prober) verdicts(ctx context.Context, split, whole string) error {
 	for id, want := range map[string]string{split: "spill", whole: "one_domain"} {
 		var job read.Job
-		if err := p.api.get(ctx, "/v1/jobs/"+id, url.Values{"cluster": {probeCluster}}, &job); err != nil {
+		if err := p.api.get(ctx, "/v1/jobs/"+id, url.Values{"cluster": {event.ProbeCluster}}, &job); err != nil {
 			return err
 		}
 		if len(job.Attempts) != 1 || job.Attempts[0].Verdict == nil {
@@ -284,7 +281,7 @@ func (p *prober) verdicts(ctx context.Context, split, whole string) error {
 // listed wants the one among the running spills, and not the other.
 func (p *prober) listed(ctx context.Context, split, whole string) error {
 	var page read.Spills
-	if err := p.api.get(ctx, "/v1/spills", url.Values{"cluster": {probeCluster}, "state": {"running"}}, &page); err != nil {
+	if err := p.api.get(ctx, "/v1/spills", url.Values{"cluster": {event.ProbeCluster}, "state": {"running"}}, &page); err != nil {
 		return err
 	}
 	found := false
@@ -319,7 +316,7 @@ func (p *prober) metric(ctx context.Context, want float64) error {
 	}
 	got := 0.0
 	for line := range strings.Lines(string(body)) {
-		if strings.HasPrefix(line, "spillway_spilled_attempts{") && strings.Contains(line, `cluster="`+probeCluster+`"`) {
+		if strings.HasPrefix(line, "spillway_spilled_attempts{") && strings.Contains(line, `cluster="`+event.ProbeCluster+`"`) {
 			f := strings.Fields(line)
 			v, err := strconv.ParseFloat(f[len(f)-1], 64)
 			if err != nil {
@@ -329,7 +326,7 @@ func (p *prober) metric(ctx context.Context, want float64) error {
 		}
 	}
 	if got != want {
-		return fmt.Errorf("spillway_spilled_attempts of %s is %g, want %g", probeCluster, got, want)
+		return fmt.Errorf("spillway_spilled_attempts of %s is %g, want %g", event.ProbeCluster, got, want)
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +52,48 @@ func TestProbeSeesASpillComeAndGo(t *testing.T) {
 	}
 	if value(t, p.last) == 0 {
 		t.Error("the time of the last success is not told")
+	}
+}
+
+// TestAProbeIsNoOtherCluster: a caller that names no cluster, as the plug-ins of schedulers do, is answered as if no probe had
+// ever been.
+func TestAProbeIsNoOtherCluster(t *testing.T) {
+	s := newCaller(t)
+	now, interval := time.Now().UnixMilli(), uint32(600_000)
+	s.emit(smallFleet(now)...)
+	s.emit(&event.Source{Cluster: "c1", Source: "slurm", ObservedAtMs: now, GoodAtMs: &now, IntervalMs: &interval})
+	advised := func() bool {
+		return s.post("/v1/advice", map[string]any{"gpus": 64, "mode": "required"}, nil).StatusCode == http.StatusOK
+	}
+	until(t, "advice is given", advised)
+	p := newProber(s.producer, &client{base: s.base, output: "json", formats: []string{"json"}}, patience, nil)
+	if _, err := p.once(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the advisor knows the probe's nodes", func() bool {
+		v, err := s.feed.Cluster(event.ProbeCluster)
+		return err == nil && len(v.Snapshot.Topology.Nodes) == 6
+	})
+	if !advised() {
+		t.Error("after a probe there is no advice for a job whose cluster is not named")
+	}
+	nodes := []string{"gb200-a-01", "gb200-b-01"}
+	var kept struct{ NodeNames []string }
+	s.post("/scheduler/filter", map[string]any{"NodeNames": nodes, "Pod": map[string]any{
+		"metadata": map[string]any{"name": "p", "namespace": "n", "annotations": map[string]any{"spillway.io/gang-pods": "16"}},
+		"spec":     map[string]any{"containers": []any{map[string]any{"resources": map[string]any{"requests": map[string]any{"nvidia.com/gpu": "4"}}}}},
+	}}, &kept)
+	if fmt.Sprint(kept.NodeNames) != "[gb200-a-01]" {
+		t.Errorf("the extender keeps %v of %v, want the node of rack a alone", kept.NodeNames, nodes)
+	}
+	if n := strings.Count(s.get("/v1/fragmentation"), `"cluster":`); n != 1 {
+		t.Errorf("fragmentation is told of %d clusters", n)
+	}
+	// Slots of ten nodes: the advisor's picture knows that rack b is two cliques, which the copy of the tables does not.
+	for path, want := range map[string]string{
+		"/v1/slots?gpus=40": `"total":1`, "/v1/slots?gpus=4": `"total":35`, "/v1/slots?gpus=4&cluster=" + event.ProbeCluster: `"total":6`,
+	} {
+		until(t, path+" holds "+want, func() bool { return strings.Contains(s.get(path), want) })
 	}
 }
 
