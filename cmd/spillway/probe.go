@@ -297,7 +297,7 @@ func (p *prober) listed(ctx context.Context, split, whole string) error {
 	return nil
 }
 
-// metric wants the gauge that alerts read to count so many spills of this cluster.
+// metric wants the gauge that alerts read, which the process with the API shows, to count so many spills of this cluster.
 func (p *prober) metric(ctx context.Context, want float64) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -314,9 +314,10 @@ func (p *prober) metric(ctx context.Context, want float64) error {
 	if err != nil {
 		return fmt.Errorf("read metrics: %w", err)
 	}
-	got := 0.0
+	got, complete := 0.0, false
 	for line := range strings.Lines(string(body)) {
-		if strings.HasPrefix(line, "spillway_spilled_attempts{") && strings.Contains(line, `cluster="`+event.ProbeCluster+`"`) {
+		complete = complete || strings.TrimSpace(line) == "spillway_query_facts_up 1"
+		if strings.HasPrefix(line, "spillway_running_placements{") && strings.Contains(line, `cluster="`+event.ProbeCluster+`"`) && strings.Contains(line, `outcome="spill"`) {
 			f := strings.Fields(line)
 			v, err := strconv.ParseFloat(f[len(f)-1], 64)
 			if err != nil {
@@ -325,8 +326,11 @@ func (p *prober) metric(ctx context.Context, want float64) error {
 			got += v
 		}
 	}
+	if got == 0 && !complete {
+		return errors.New("spillway_query_facts_up is not 1: what /metrics leaves out is not none")
+	}
 	if got != want {
-		return fmt.Errorf("spillway_spilled_attempts of %s is %g, want %g", event.ProbeCluster, got, want)
+		return fmt.Errorf("spillway_running_placements of spills of %s is %g, want %g", event.ProbeCluster, got, want)
 	}
 	return nil
 }

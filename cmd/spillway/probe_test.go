@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +54,29 @@ func TestProbeSeesASpillComeAndGo(t *testing.T) {
 	}
 	if value(t, p.last) == 0 {
 		t.Error("the time of the last success is not told")
+	}
+}
+
+// apart is a process that only serves, beside one that runs the other stages.
+func apart(t *testing.T, other *flow) *flow {
+	t.Helper()
+	s, password := defaultSettings(), filepath.Join(t.TempDir(), "password")
+	owner := other.engines.ClickHouse.Owner
+	if err := os.WriteFile(password, []byte(owner.Password), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Engine.ClickHouse.Addresses, s.Engine.ClickHouse.User, s.Engine.ClickHouse.PasswordFile = owner.Addresses, owner.User, password
+	s.Engine.Kafka.Brokers = other.engines.Kafka.Brokers
+	s.API.Listen = "127.0.0.1:0"
+	return running(t, &s, stages{serve: true})
+}
+
+func TestProbeOfStagesThatRunApart(t *testing.T) {
+	s := defaultSettings()
+	judges := running(t, &s, stages{load: true, enrich: true})
+	p := newProber(judges.producer, &client{base: "http://" + apart(t, judges).server.Addr(), output: "json", formats: []string{"json"}}, patience, nil)
+	if _, err := p.once(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
