@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/read"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -120,6 +123,76 @@ func TestAProbeIsNoOtherCluster(t *testing.T) {
 	} {
 		until(t, path+" holds "+want, func() bool { return strings.Contains(s.get(path), want) })
 	}
+}
+
+// ending is how a probe ends while its jobs run: from then on it can send nothing, or, with cancel, is asked to end.
+type ending struct {
+	collect.Emitter
+	cancel context.CancelFunc // nil: killed
+	ended  bool
+}
+
+func (e *ending) Emit(ctx context.Context, records ...event.Record) error {
+	if err := ctx.Err(); err != nil {
+		return err // as a producer does
+	}
+	if e.ended && e.cancel == nil {
+		return errors.New("killed")
+	}
+	if _, jobs := records[0].(*event.Placement); jobs && !e.ended {
+		e.ended = true
+		if e.cancel != nil {
+			defer e.cancel()
+		}
+	}
+	return e.Emitter.Emit(ctx, records...)
+}
+
+// TestAProbeThatIsEndedLeavesNothing interrupts one probe and kills two: one lately, one long ago.
+func TestAProbeThatIsEndedLeavesNothing(t *testing.T) {
+	p := probed(t, allButCollect, func(f *flow) collect.Emitter { return f.producer }, patience)
+	holding := func(want int) {
+		t.Helper()
+		testenv.Eventually(t, patience, func() error {
+			var held read.Map
+			if err := p.api.get(t.Context(), "/v1/map", url.Values{"cluster": {event.ProbeCluster}}, &held); err != nil {
+				return err
+			}
+			if len(held.Jobs) != want {
+				return fmt.Errorf("%d jobs of probes hold nodes, want %d", len(held.Jobs), want)
+			}
+			return nil
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	interrupted := newProber(&ending{Emitter: p.out, cancel: cancel}, p.api, patience, nil)
+	if _, err := interrupted.once(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want the interruption", err)
+	}
+	testenv.Eventually(t, patience, func() error {
+		var ended read.Runs
+		if err := p.api.get(t.Context(), "/v1/runs", url.Values{"cluster": {event.ProbeCluster}}, &ended); err != nil {
+			return err
+		}
+		if len(ended.Runs) != 2 {
+			return fmt.Errorf("%d jobs of the interrupted probe have ended, want 2", len(ended.Runs))
+		}
+		return nil
+	})
+	for _, ago := range []time.Duration{0, time.Hour} {
+		killed := newProber(&ending{Emitter: p.out}, p.api, patience, nil)
+		killed.now = func() time.Time { return time.Now().Add(-ago) }
+		if _, err := killed.once(t.Context()); err == nil || !strings.Contains(err.Error(), "killed") {
+			t.Fatalf("the probe killed %s ago ended with %v", ago, err)
+		}
+	}
+	holding(4)
+	for range 2 {
+		if _, err := p.once(t.Context()); err != nil {
+			t.Errorf("beside what killed probes left: %v", err)
+		}
+	}
+	holding(2) // of the one killed lately: it might still run
 }
 
 // dropping loses every placement on its way.
