@@ -31,7 +31,7 @@ func probeCommand() *cobra.Command {
 			"spillway_probe_* on telemetry.listen; without, the exit code tells.",
 	}
 	settings := configFlag(cmd)
-	c := asking(cmd)
+	c := reaching(cmd)
 	every := cmd.Flags().Duration("every", 0, "probe again and again, so often; 0 = once")
 	within := cmd.Flags().Duration("within", 30*time.Second, "how long the answers may take")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -27,7 +27,7 @@ func probed(t *testing.T, run stages, out func(*flow) collect.Emitter, within ti
 	s := defaultSettings()
 	s.API.Listen = "127.0.0.1:0"
 	f := running(t, &s, run)
-	api := &client{base: "http://" + f.server.Addr(), output: "json", formats: []string{"json"}}
+	api := &client{base: "http://" + f.server.Addr()}
 	return newProber(out(f), api, within, prometheus.NewRegistry())
 }
 
@@ -77,7 +77,7 @@ func apart(t *testing.T, other *flow) *flow {
 func TestProbeOfStagesThatRunApart(t *testing.T) {
 	s := defaultSettings()
 	judges := running(t, &s, stages{load: true, enrich: true})
-	p := newProber(judges.producer, &client{base: "http://" + apart(t, judges).server.Addr(), output: "json", formats: []string{"json"}}, patience, nil)
+	p := newProber(judges.producer, &client{base: "http://" + apart(t, judges).server.Addr()}, patience, nil)
 	if _, err := p.once(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -94,7 +94,7 @@ func TestAProbeIsNoOtherCluster(t *testing.T) {
 		return s.post("/v1/advice", map[string]any{"gpus": 64, "mode": "required"}, nil).StatusCode == http.StatusOK
 	}
 	until(t, "advice is given", advised)
-	p := newProber(s.producer, &client{base: s.base, output: "json", formats: []string{"json"}}, patience, nil)
+	p := newProber(s.producer, &client{base: s.base}, patience, nil)
 	if _, err := p.once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -193,6 +193,16 @@ func TestAProbeThatIsEndedLeavesNothing(t *testing.T) {
 		}
 	}
 	holding(2) // of the one killed lately: it might still run
+}
+
+// TestProbeTakesNoFlagThatDoesNothing: its cluster is its own, and its answer one line.
+func TestProbeTakesNoFlagThatDoesNothing(t *testing.T) {
+	for _, flag := range []string{"--cluster=c1", "-o=json"} {
+		var out, errs strings.Builder
+		if code := run(t.Context(), []string{"probe", flag}, &out, &errs); code != exitUsage || !strings.Contains(errs.String(), "unknown") {
+			t.Errorf("%s: code %d, %q", flag, code, errs.String())
+		}
+	}
 }
 
 // dropping loses every placement on its way.
