@@ -122,6 +122,8 @@ func (p *prober) repeat(ctx context.Context, every time.Duration, listen string,
 	serve := make(chan error, 1)
 	if listen != "" {
 		go func() { serve <- tel.Serve(ctx, listen) }()
+	} else {
+		log.Warn("telemetry.listen is empty: spillway_probe_* is shown nowhere, and no alert can go by it")
 	}
 	for {
 		if took, err := p.once(ctx); ctx.Err() != nil {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +194,23 @@ func TestAProbeThatIsEndedLeavesNothing(t *testing.T) {
 		}
 	}
 	holding(2) // of the one killed lately: it might still run
+}
+
+// TestAlertsLeaveTheProbeOut: what runs is the one fact that /metrics shows of its cluster.
+func TestAlertsLeaveTheProbeOut(t *testing.T) {
+	not := `cluster!="` + event.ProbeCluster + `"`
+	seen := 0
+	for _, r := range alertRules(t) {
+		for _, m := range regexp.MustCompile(`(spillway_running_placements|spillway_required_level_violations)(\{[^}]*\})?`).FindAllString(r.Expr, -1) {
+			seen++
+			if !strings.Contains(m, not) {
+				t.Errorf("%s reads %s without %s: a probe would fire it", r.Alert, m, not)
+			}
+		}
+	}
+	if seen < 4 {
+		t.Errorf("saw %d uses of what runs", seen)
+	}
 }
 
 // TestProbeTakesNoFlagThatDoesNothing: its cluster is its own, and its answer one line.
