@@ -25,6 +25,7 @@ import (
 	"github.com/spillway-io/spillway/internal/chconn"
 	"github.com/spillway-io/spillway/internal/testenv"
 	schema "github.com/spillway-io/spillway/schemas/clickhouse"
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -251,14 +252,12 @@ func (g grafana) expand(sql string) (string, error) {
 	return sql, nil
 }
 
-// store is a migrated database with a fleet in it, asked as the reader.
-func store(t testing.TB, domains, attempts, days int, now time.Time) driver.Conn {
+// store is a migrated database with a fleet in it, asked as the reader. Words of the seed may be renamed, in pairs of old and
+// new.
+func store(t testing.TB, domains, attempts, days int, now time.Time, renamed ...string) driver.Conn {
 	t.Helper()
-	db := testenv.ClickHouse(t)
+	db := emptyStore(t)
 	ctx := context.Background()
-	if err := schema.Migrate(ctx, db, schema.Options{Database: db.Database}); err != nil {
-		t.Fatal(err)
-	}
 	seed, err := os.ReadFile("testdata/seed.sql")
 	if err != nil {
 		t.Fatal(err)
@@ -267,13 +266,27 @@ func store(t testing.TB, domains, attempts, days int, now time.Time) driver.Conn
 	values := strings.NewReplacer("{domains:UInt32}", strconv.Itoa(domains), "{attempts:UInt32}", strconv.Itoa(attempts), "{days:UInt32}", strconv.Itoa(days),
 		"{now:DateTime64(3)}", "toDateTime64("+now.UTC().Format(layout)+", 3, 'UTC')",
 		"{from:DateTime64(3)}", "toDateTime64("+now.AddDate(0, 0, -days).UTC().Format(layout)+", 3, 'UTC')")
-	for _, statement := range strings.Split(values.Replace(string(seed)), ";\n") {
+	for _, statement := range strings.Split(strings.NewReplacer(renamed...).Replace(values.Replace(string(seed))), ";\n") {
 		if strings.TrimSpace(statement) != "" {
 			if err := db.Exec(ctx, statement); err != nil {
 				t.Fatalf("%v in\n%s", err, statement)
 			}
 		}
 	}
+	return asReader(t, db)
+}
+
+func emptyStore(t testing.TB) *testenv.Server {
+	t.Helper()
+	db := testenv.ClickHouse(t)
+	if err := schema.Migrate(context.Background(), db, schema.Options{Database: db.Database}); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func asReader(t testing.TB, db *testenv.Server) driver.Conn {
+	t.Helper()
 	reader, err := chconn.Open(db.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -369,6 +382,43 @@ func TestEveryQueryOfEveryBoard(t *testing.T) {
 					check(t, q, got)
 				}
 			})
+		}
+	}
+}
+
+// TestBoardsLeaveTheProbeOut: a store in which only probes were, shows what an empty one does.
+func TestBoardsLeaveTheProbeOut(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	probe := "'" + event.ProbeCluster + "'"
+	probed, empty := store(t, 6, 300, 2, now, "'alpha'", probe, "'beta'", probe), asReader(t, emptyStore(t))
+	for _, b := range boards(t) {
+		g := grafana{from: now.Add(-24 * time.Hour), to: now, step: 10 * time.Minute, vars: map[string][]string{
+			"cluster": nil, "domain": {"uuid-2"}, "size": {"64"}, "job": {"1000150"},
+		}}
+		for _, q := range statements(t, b) {
+			if !strings.Contains(q.sql, "cluster") {
+				continue // dead letters are nobody's
+			}
+			sql, err := g.expand(q.sql)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var shown [2]string
+			for i, conn := range []driver.Conn{empty, probed} {
+				got, err := ask(t.Context(), conn, sql)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, row := range got.rows {
+					for _, cell := range row {
+						shown[i] += fmt.Sprint(value(cell), " ")
+					}
+					shown[i] += "\n"
+				}
+			}
+			if diff := cmp.Diff(shown[0], shown[1]); diff != "" {
+				t.Errorf("%s shows of the probe:\n%s", q.name, diff)
+			}
 		}
 	}
 }

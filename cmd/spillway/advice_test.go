@@ -201,7 +201,7 @@ func TestAdvice(t *testing.T) {
 	}
 	s.emit(smallFleet(now)...)
 	until(t, "the fleet is known", func() bool {
-		v := s.feed.Clusters()["c1"]
+		v := s.feed.Clusters("")["c1"]
 		return v != nil && len(v.Snapshot.Topology.Nodes) == 35 && len(v.Snapshot.Topology.Unknown) == 0
 	})
 	if s.post("/v1/advice", map[string]any{"gpus": 64}, &none); none.Code != "stale_snapshot" {
@@ -225,7 +225,7 @@ func TestAdvice(t *testing.T) {
 			start := time.Now()
 			s.emit(holds(job, event.State_RUNNING, now, "gb200-a-01"))
 			used := func() int32 {
-				v := s.feed.Clusters()["c1"].Snapshot
+				v := s.feed.Clusters("")["c1"].Snapshot
 				n, _ := v.Topology.Node("gb200-a-01")
 				return v.Used(n)
 			}
@@ -243,7 +243,7 @@ func TestAdvice(t *testing.T) {
 
 	t.Run("what if", func(t *testing.T) {
 		s.emit(holds("2", event.State_RUNNING, now, "gb200-a-02", "gb200-a-03", "gb200-a-04"))
-		until(t, "job 2 is seen", func() bool { return s.feed.Clusters()["c1"].Snapshot.Holds("2") })
+		until(t, "job 2 is seen", func() bool { return s.feed.Clusters("")["c1"].Snapshot.Holds("2") })
 		var change api.Change
 		s.post("/v1/whatif", map[string]any{"drain_domains": []string{"aaaaaaaa-0000-4000-8000-000000000001"}, "ask": map[string]any{"gpus": 64, "mode": "required"}}, &change)
 		if !slices.Equal(change.Affects, []string{"2"}) || change.After.Largest != 9 || change.Asked.After.Problem == nil || change.DrainBy == nil {
@@ -320,7 +320,7 @@ func (s *caller) planAfterRestart(t *testing.T) {
 	s.emit(job)
 	defer func() {
 		s.emit(holds("9", event.State_COMPLETED, now))
-		until(t, "job 9 has let go", func() bool { return !s.feed.Clusters()["c1"].Snapshot.Holds("9") })
+		until(t, "job 9 has let go", func() bool { return !s.feed.Clusters("")["c1"].Snapshot.Holds("9") })
 	}()
 	until(t, "the tables know job 9", func() bool {
 		var n uint64
@@ -344,8 +344,8 @@ func (s *caller) planAfterRestart(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	until(t, "the new picture is complete", func() bool { v := feed.Clusters()["c1"]; return v != nil && v.Snapshot.Holds("9") })
-	v := feed.Clusters()["c1"]
+	until(t, "the new picture is complete", func() bool { v := feed.Clusters("")["c1"]; return v != nil && v.Snapshot.Holds("9") })
+	v := feed.Clusters("")["c1"]
 	m := plan(v, 3)
 	if m == nil || len(m.Moves) != 1 || m.Moves[0].Job != "9" || m.Moves[0].To != "" || m.Moves[0].Priority == nil || *m.Moves[0].Priority != 3 || !m.CostKnown {
 		t.Errorf("got %+v, want job 9 of priority 3 to end at a known cost", m)

@@ -58,7 +58,7 @@ func (b *benchRun) advice(ctx context.Context, racks int) error {
 	close(ready)
 	cluster := fleet.Clusters[0].Name
 	known := func() bool {
-		v := f.feed.Clusters()[cluster]
+		v := f.feed.Clusters(cluster)[cluster]
 		return v != nil && len(v.Snapshot.Topology.Domains) >= racks
 	}
 	for limit := time.Now().Add(5 * time.Minute); !known(); time.Sleep(100 * time.Millisecond) {
@@ -90,7 +90,7 @@ func (b *benchRun) advice(ctx context.Context, racks int) error {
 func (b *benchRun) visible(ctx context.Context, f *flow, cluster string) (took []time.Duration, late int, err error) {
 	end := time.Now().Add(time.Duration(b.seconds) * time.Second / 2)
 	for i := 0; time.Now().Before(end) && ctx.Err() == nil; i++ {
-		snap := f.feed.Clusters()[cluster].Snapshot
+		snap := f.feed.Clusters(cluster)[cluster].Snapshot
 		job, now := fmt.Sprint("visible-", i), time.Now()
 		gpus := uint32(1)
 		p := &event.Placement{
@@ -101,7 +101,7 @@ func (b *benchRun) visible(ctx context.Context, f *flow, cluster string) (took [
 		if err := f.producer.Emit(ctx, p); err != nil {
 			return nil, 0, err
 		}
-		for !f.feed.Clusters()[cluster].Snapshot.Holds(job) && time.Since(now) < 10*time.Second {
+		for !f.feed.Clusters(cluster)[cluster].Snapshot.Holds(job) && time.Since(now) < 10*time.Second {
 			time.Sleep(2 * time.Millisecond)
 		}
 		if t := time.Since(now); t < 10*time.Second {

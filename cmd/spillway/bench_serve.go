@@ -313,7 +313,7 @@ func (b *benchRun) fill(ctx context.Context, racks int) (cluster string, nodes [
 	close(ready)
 	cluster = fleet.Clusters[0].Name
 	for limit := time.Now().Add(5 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		v := f.feed.Clusters()[cluster]
+		v := f.feed.Clusters(cluster)[cluster]
 		if v != nil && len(v.Snapshot.Topology.Domains) >= racks && v.Snapshot.Held > len(v.Snapshot.Topology.Nodes)/2 {
 			for i := range v.Snapshot.Topology.Nodes {
 				nodes = append(nodes, v.Snapshot.Topology.Nodes[i].Name)

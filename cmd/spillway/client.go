@@ -21,13 +21,13 @@ import (
 type client struct {
 	base, tokenFile string
 	output          string
-	formats         []string // that -o may name
+	formats         []string // that -o may name; nil where there is no -o
 	cluster         string
 }
 
-// asking adds the flags every question has.
-func asking(cmd *cobra.Command) *client {
-	c := &client{formats: []string{"table", "json"}}
+// reaching adds the flags that say where the service is.
+func reaching(cmd *cobra.Command) *client {
+	c := &client{}
 	f := cmd.Flags()
 	base := os.Getenv("SPILLWAY_URL")
 	if base == "" {
@@ -35,7 +35,14 @@ func asking(cmd *cobra.Command) *client {
 	}
 	f.StringVar(&c.base, "api", base, "address of the service (or SPILLWAY_URL)")
 	f.StringVar(&c.tokenFile, "token-file", os.Getenv("SPILLWAY_TOKEN_FILE"), "file with the service's token (or SPILLWAY_TOKEN_FILE)")
-	f.StringVar(&c.cluster, "cluster", "", "only this cluster")
+	return c
+}
+
+// asking adds the flags every question has.
+func asking(cmd *cobra.Command) *client {
+	c := reaching(cmd)
+	c.formats = []string{"table", "json"}
+	cmd.Flags().StringVar(&c.cluster, "cluster", "", "only this cluster")
 	outputFlag(cmd, &c.output)
 	return c
 }
@@ -66,8 +73,10 @@ func (c *client) get(ctx context.Context, path string, query url.Values, into an
 
 // ask sends one question, with a body if that is not nil, and decodes its answer; refused makes an error of any other.
 func (c *client) ask(ctx context.Context, method, path string, body []byte, into any, refused func(base string, resp *http.Response, body []byte) error) error {
-	if err := checkOutput(c.output, c.formats...); err != nil {
-		return err
+	if c.formats != nil {
+		if err := checkOutput(c.output, c.formats...); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,8 +92,11 @@ func TestComposeFileAgreesWithWhatItStarts(t *testing.T) {
 			if s.MemLimit == 0 {
 				t.Error("has no memory limit")
 			}
-			if name != "simulate" && s.HealthCheck == nil {
+			if name != "simulate" && name != "probe" && s.HealthCheck == nil { // these serve nobody
 				t.Error("has no health check")
+			}
+			if s.Image == "spillway:local" {
+				startable(t, s.Command)
 			}
 			for _, v := range s.Volumes {
 				if v.Type == types.VolumeTypeBind {
@@ -122,6 +126,89 @@ func TestComposeFileAgreesWithWhatItStarts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// startable holds a command line of a deployment against the program's own commands and flags.
+func startable(t *testing.T, args []string) {
+	t.Helper()
+	cmd, rest, err := newRoot().Find(args)
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	if err != nil || cmd.Name() != args[0] {
+		t.Errorf("starts `spillway %s`, which there is not: %v", strings.Join(args, " "), err)
+	}
+}
+
+// TestEveryDeploymentProbes: without a probe whose metrics are scraped the alert ProbeFailing is blind.
+func TestEveryDeploymentProbes(t *testing.T) {
+	read := func(path string) string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(top, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	goesOn := func(where string, args []string) {
+		t.Helper()
+		if len(args) == 0 || args[0] != "probe" || !slices.Contains(args, "--every") {
+			t.Errorf("%s starts `spillway %s`, no probe that goes on", where, strings.Join(args, " "))
+			return
+		}
+		startable(t, args)
+	}
+	goesOn("compose", composeProject(t).Services["probe"].Command)
+	s := defaultSettings()
+	if err := config.Load(top+"/deploy/compose/probe.yaml", &s); err != nil {
+		t.Fatal(err)
+	}
+	if _, port, err := net.SplitHostPort(s.Telemetry.Listen); err != nil || !strings.Contains(read("deploy/prometheus/prometheus.yml"), "targets: [probe:"+port+"]") {
+		t.Errorf("compose's probe shows its metrics on %q, where Prometheus does not look", s.Telemetry.Listen)
+	}
+
+	unit := read("deploy/systemd/spillway-probe.service")
+	_, line, _ := strings.Cut(unit, "ExecStart=/usr/local/bin/spillway ")
+	line, _, _ = strings.Cut(line, "\n")
+	goesOn("systemd", strings.Fields(line))
+	if !regexp.MustCompile(`(?m)^Environment=SPILLWAY_TELEMETRY_LISTEN=127\.0\.0\.1:\d+$`).MatchString(unit) {
+		t.Error("systemd's probe shows its metrics nowhere")
+	}
+
+	parsed, err := parser.ParseFile(top+"/deploy/k8s/spillway.yaml", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, document := range parsed.Docs {
+		var object struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Spec     struct {
+				Template struct {
+					Metadata struct{ Annotations map[string]string }
+					Spec     struct {
+						Containers []struct {
+							Args []string
+							Env  []struct{ Name, Value string }
+						}
+					}
+				}
+			}
+		}
+		if err := yaml.NodeToValue(document.Body, &object); err != nil || object.Kind != "Deployment" || object.Metadata.Name != "spillway-probe" {
+			continue
+		}
+		c := object.Spec.Template.Spec.Containers[0]
+		goesOn("Kubernetes", c.Args)
+		at := "0.0.0.0:" + object.Spec.Template.Metadata.Annotations["prometheus.io/port"]
+		for _, e := range c.Env {
+			if e.Name == "SPILLWAY_TELEMETRY_LISTEN" && e.Value == at {
+				return
+			}
+		}
+		t.Errorf("Kubernetes' probe does not show its metrics on %s, where it says so", at)
+	}
+	t.Error("the Kubernetes manifest has no whole probe")
 }
 
 // secretsReadBy are the secrets that a service's environment and mounted files name.
@@ -157,25 +244,39 @@ func secretsReadBy(t *testing.T, s types.ServiceConfig) (out []string) {
 func TestAddressesOfComposeAgree(t *testing.T) {
 	project := composeProject(t)
 	listens := map[string][]string{
-		"kafka": {"9092"}, "clickhouse": {"9000"}, "spillway": {"8470"}, "simulate": {"8472"}, "prometheus": {"9090"}, "alertmanager": {"9093"},
+		"kafka": {"9092", "9093"}, "clickhouse": {"9000"}, "spillway": {"8470"}, "simulate": {"8472"}, "probe": {"8473"}, "prometheus": {"9090"}, "alertmanager": {"9093"},
 	}
+	texts := map[string]string{}
 	for _, path := range []string{
-		"deploy/compose/spillway.yaml", "deploy/compose/simulate.yaml", "deploy/prometheus/prometheus.yml",
+		"deploy/compose/spillway.yaml", "deploy/compose/simulate.yaml", "deploy/compose/probe.yaml", "deploy/prometheus/prometheus.yml",
 		"deploy/grafana/provisioning/datasources/spillway.yml",
 	} {
 		text, err := os.ReadFile(filepath.Join(top, path))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`\b(kafka|clickhouse|spillway|simulate|prometheus|alertmanager|grafana):(\d+)`).FindAllStringSubmatch(string(text), -1) {
+		texts[path] = string(text)
+	}
+	for name, s := range project.Services {
+		for key, value := range s.Environment {
+			if value != nil {
+				texts[key+" of "+name] = *value
+			}
+		}
+	}
+	for path, text := range texts {
+		for _, m := range regexp.MustCompile(`\b(kafka|clickhouse|spillway|simulate|probe|prometheus|alertmanager|grafana):(\d+)`).FindAllStringSubmatch(text, -1) {
 			if _, ok := project.Services[m[1]]; !ok || !slices.Contains(listens[m[1]], m[2]) {
 				t.Errorf("%s names %s, which nothing listens on", path, m[0])
 			}
 		}
 	}
-	for _, path := range []string{"spillway.yaml", "simulate.yaml"} {
+	for _, path := range []string{"spillway.yaml", "simulate.yaml", "probe.yaml"} {
 		s := defaultSettings()
 		if err := config.Load(top+"/deploy/compose/"+path, &s); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if err := (stages{collect: true}).reachable(&s); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 		if path == "spillway.yaml" && s.API.Listen != "0.0.0.0:8470" {
@@ -348,9 +449,9 @@ func TestSystemdUnits(t *testing.T) {
 		if out, err := exec.CommandContext(t.Context(), verify, "verify", "--man=no", copied).CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
 			t.Errorf("%s: %v\n%s", unit, err, out)
 		}
-		for _, m := range regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/spillway (\S+)`).FindAllStringSubmatch(string(text), -1) {
-			if cmd, _, err := newRoot().Find([]string{m[1]}); m[1] != "%i" && (err != nil || cmd.Name() != m[1]) {
-				t.Errorf("%s starts `spillway %s`, which there is not", unit, m[1])
+		for _, m := range regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/spillway (.+)`).FindAllStringSubmatch(string(text), -1) {
+			if args := strings.Fields(m[1]); args[0] != "%i" {
+				startable(t, args)
 			}
 		}
 	}

@@ -23,18 +23,15 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
-// probeCluster is the cluster that probes tell of: no real one's numbers change.
-const probeCluster = "spillway-probe"
-
 func probeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "probe", Short: "Send a job that spills and one that does not, and check what the service makes of them", Args: noArgs,
 		Long: "Send a job that spills and one that does not through Kafka, and check the verdicts, the list of spills and the\n" +
-			"metric that alerts read. The jobs are of a cluster of their own, " + probeCluster + ". With --every it goes on and shows\n" +
+			"metric that alerts read. The jobs are of a cluster of their own, " + event.ProbeCluster + ". With --every it goes on and shows\n" +
 			"spillway_probe_* on telemetry.listen; without, the exit code tells.",
 	}
 	settings := configFlag(cmd)
-	c := asking(cmd)
+	c := reaching(cmd)
 	every := cmd.Flags().Duration("every", 0, "probe again and again, so often; 0 = once")
 	within := cmd.Flags().Duration("within", 30*time.Second, "how long the answers may take")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -125,6 +122,8 @@ func (p *prober) repeat(ctx context.Context, every time.Duration, listen string,
 	serve := make(chan error, 1)
 	if listen != "" {
 		go func() { serve <- tel.Serve(ctx, listen) }()
+	} else {
+		log.Warn("telemetry.listen is empty: spillway_probe_* is shown nowhere, and no alert can go by it")
 	}
 	for {
 		if took, err := p.once(ctx); ctx.Err() != nil {
@@ -144,7 +143,10 @@ func (p *prober) repeat(ctx context.Context, every time.Duration, listen string,
 	}
 }
 
-// once sends both jobs, waits for the answers, and ends the jobs again whatever they were.
+// closing bounds the record that ends the jobs of a probe that was itself told to end.
+const closing = 10 * time.Second
+
+// once sends both jobs, waits for the answers, and ends the jobs again whatever they were. Other probes may run beside it.
 func (p *prober) once(ctx context.Context) (took probeTook, err error) {
 	result := "ok"
 	defer func() {
@@ -156,6 +158,9 @@ func (p *prober) once(ctx context.Context) (took probeTook, err error) {
 			p.results.WithLabelValues(result).Inc()
 		}
 	}()
+	if err := p.until(ctx, func() error { return p.endLeftOver(ctx) }); err != nil {
+		return took, &errProbe{"list", err}
+	}
 	start := p.now()
 	id := strconv.FormatInt(start.UnixMilli(), 10)
 	split, whole := "probe-split-"+id, "probe-whole-"+id
@@ -164,16 +169,15 @@ func (p *prober) once(ctx context.Context) (took probeTook, err error) {
 	}
 	jobs := func(state event.State, at time.Time) []event.Record {
 		return []event.Record{
-			probeJob(split, state, start, at, "probe-a1", "probe-b1"),
-			probeJob(whole, state, start, at, "probe-a2", "probe-a3"),
+			probeJob(split, state, start, at, p.limit(), "probe-a1", "probe-b1"),
+			probeJob(whole, state, start, at, p.limit(), "probe-a2", "probe-a3"),
 		}
-	}
-	if err := p.out.Emit(ctx, jobs(event.State_RUNNING, start)...); err != nil {
-		return took, &errProbe{"send", err}
 	}
 	ended := false
 	end := func() error {
 		ended = true
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing) // also when ctx is what ends the probe
+		defer cancel()
 		return p.out.Emit(ctx, jobs(event.State_COMPLETED, p.now().Add(time.Millisecond))...)
 	}
 	defer func() {
@@ -181,22 +185,25 @@ func (p *prober) once(ctx context.Context) (took probeTook, err error) {
 			err = errors.Join(err, end())
 		}
 	}()
+	if err := p.out.Emit(ctx, jobs(event.State_RUNNING, start)...); err != nil {
+		return took, &errProbe{"send", err}
+	}
 	if err := p.until(ctx, func() error { return p.verdicts(ctx, split, whole) }); err != nil {
 		return took, &errProbe{"verdict", err}
 	}
 	took.seen = p.now().Sub(start)
 	p.seconds.WithLabelValues("verdict").Observe(took.seen.Seconds())
-	if err := p.until(ctx, func() error { return p.listed(ctx, split, whole) }); err != nil {
+	if err := p.until(ctx, func() error { _, err := p.listed(ctx, split, whole, true); return err }); err != nil {
 		return took, &errProbe{"list", err}
 	}
-	if err := p.until(ctx, func() error { return p.metric(ctx, 1) }); err != nil {
+	if err := p.until(ctx, func() error { return p.metric(ctx, split, whole, true) }); err != nil {
 		return took, &errProbe{"metric", err}
 	}
 	asked := p.now()
 	if err := end(); err != nil {
 		return took, &errProbe{"send", err}
 	}
-	if err := p.until(ctx, func() error { return p.metric(ctx, 0) }); err != nil {
+	if err := p.until(ctx, func() error { return p.metric(ctx, split, whole, false) }); err != nil {
 		return took, &errProbe{"end", err}
 	}
 	took.gone = p.now().Sub(asked)
@@ -221,6 +228,28 @@ func (p *prober) until(ctx context.Context, ask func() error) error {
 	}
 }
 
+// limit is the time limit of a probe's jobs: their probe has ended them by then, or was killed.
+func (p *prober) limit() time.Duration { return 3*p.within + closing }
+
+// endLeftOver ends the jobs of probes that were killed: those that hold nodes beyond their time limit.
+func (p *prober) endLeftOver(ctx context.Context) error {
+	var held read.Map
+	if err := p.api.get(ctx, "/v1/map", url.Values{"cluster": {event.ProbeCluster}}, &held); err != nil {
+		return err
+	}
+	var ends []event.Record
+	now := p.now()
+	for _, job := range held.Jobs {
+		if job.ExpectedEnd == nil || job.ExpectedEnd.Before(now) {
+			ends = append(ends, probeJob(job.JobID, event.State_COMPLETED, job.From, now, 0))
+		}
+	}
+	if len(ends) == 0 {
+		return nil
+	}
+	return p.out.Emit(ctx, ends...)
+}
+
 // probeFleet is two domains of three nodes of four GPUs.
 func probeFleet(at time.Time) []event.Record {
 	var out []event.Record
@@ -231,12 +260,12 @@ func probeFleet(at time.Time) []event.Record {
 			node := fmt.Sprintf("probe-%s%d", domain, i+1)
 			out = append(out,
 				&event.Membership{
-					Cluster: probeCluster, Node: node, Source: event.SourceStatic, ValidFromMs: since,
+					Cluster: event.ProbeCluster, Node: node, Source: event.SourceStatic, ValidFromMs: since,
 					Levels:       []*event.Level{{Level: event.LevelDomain, Value: "probe-" + domain}},
 					ObservedAtMs: at.UnixMilli(), Revision: event.Revision(at),
 				},
 				&event.Node{
-					Cluster: probeCluster, Node: node, Source: "probe", GpusPresent: &four, GpusHealthy: &four, Schedulable: &yes,
+					Cluster: event.ProbeCluster, Node: node, Source: "probe", GpusPresent: &four, GpusHealthy: &four, Schedulable: &yes,
 					ValidFromMs: since, ObservedAtMs: at.UnixMilli(), Revision: event.Revision(at),
 				})
 		}
@@ -244,12 +273,18 @@ func probeFleet(at time.Time) []event.Record {
 	return out
 }
 
-func probeJob(id string, state event.State, start, at time.Time, nodes ...string) event.Record {
-	eight, four := uint32(4*len(nodes)), uint32(4)
+// probeJob is one job of a probe, with four GPUs of each node. Without nodes and limit nothing is told of them.
+func probeJob(id string, state event.State, start, at time.Time, limit time.Duration, nodes ...string) event.Record {
+	all, four := uint32(4*len(nodes)), uint32(4)
 	r := &event.Placement{
-		Cluster: probeCluster, JobId: id, RunId: id, Scheduler: "probe", Source: "probe", Name: "probe", User: "spillway",
-		State: state, StartMs: event.Millis(start), Gpus: &eight, RequestedGpus: &eight, Intent: &event.Intent{},
-		ObservedAtMs: at.UnixMilli(), Revision: event.Revision(at),
+		Cluster: event.ProbeCluster, JobId: id, RunId: id, Scheduler: "probe", Source: "probe", Name: "probe", User: "spillway",
+		State: state, StartMs: event.Millis(start), Intent: &event.Intent{}, ObservedAtMs: at.UnixMilli(), Revision: event.Revision(at),
+	}
+	if len(nodes) > 0 {
+		r.Gpus, r.RequestedGpus = &all, &all
+	}
+	if limit > 0 {
+		r.TimeLimitMs = new(limit.Milliseconds())
 	}
 	if state.Ended() {
 		r.EndMs = event.Millis(at)
@@ -264,7 +299,7 @@ func probeJob(id string, state event.State, start, at time.Time, nodes ...string
 func (p *prober) verdicts(ctx context.Context, split, whole string) error {
 	for id, want := range map[string]string{split: "spill", whole: "one_domain"} {
 		var job read.Job
-		if err := p.api.get(ctx, "/v1/jobs/"+id, url.Values{"cluster": {probeCluster}}, &job); err != nil {
+		if err := p.api.get(ctx, "/v1/jobs/"+id, url.Values{"cluster": {event.ProbeCluster}}, &job); err != nil {
 			return err
 		}
 		if len(job.Attempts) != 1 || job.Attempts[0].Verdict == nil {
@@ -281,27 +316,36 @@ func (p *prober) verdicts(ctx context.Context, split, whole string) error {
 	return nil
 }
 
-// listed wants the one among the running spills, and not the other.
-func (p *prober) listed(ctx context.Context, split, whole string) error {
+// listed wants the one among the running spills, or no longer so, and the other never. It gives how many are listed: other
+// probes may run.
+func (p *prober) listed(ctx context.Context, split, whole string, running bool) (spills float64, err error) {
 	var page read.Spills
-	if err := p.api.get(ctx, "/v1/spills", url.Values{"cluster": {probeCluster}, "state": {"running"}}, &page); err != nil {
-		return err
+	if err := p.api.get(ctx, "/v1/spills", url.Values{"cluster": {event.ProbeCluster}, "state": {"running"}, "sort": {"newest"}}, &page); err != nil {
+		return 0, err
 	}
 	found := false
 	for _, s := range page.Spills {
 		if s.JobID == whole {
-			return fmt.Errorf("job %s is listed as a spill", whole)
+			return 0, fmt.Errorf("job %s is listed as a spill", whole)
 		}
 		found = found || s.JobID == split
 	}
-	if !found {
-		return fmt.Errorf("job %s is not among the %d running spills", split, page.Total)
+	switch {
+	case running && !found:
+		return 0, fmt.Errorf("job %s is not among the %d running spills", split, page.Total)
+	case found && !running:
+		return 0, fmt.Errorf("job %s is listed as a running spill, and has ended", split)
 	}
-	return nil
+	return float64(page.Total), nil
 }
 
-// metric wants the gauge that alerts read to count so many spills of this cluster.
-func (p *prober) metric(ctx context.Context, want float64) error {
+// metric wants the gauge that alerts read, which the process with the API shows, to count as many spills of this cluster as
+// are listed.
+func (p *prober) metric(ctx context.Context, split, whole string, running bool) error {
+	want, err := p.listed(ctx, split, whole, running)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(p.api.base, "/")+"/metrics", nil)
@@ -317,9 +361,10 @@ func (p *prober) metric(ctx context.Context, want float64) error {
 	if err != nil {
 		return fmt.Errorf("read metrics: %w", err)
 	}
-	got := 0.0
+	got, complete := 0.0, false
 	for line := range strings.Lines(string(body)) {
-		if strings.HasPrefix(line, "spillway_spilled_attempts{") && strings.Contains(line, `cluster="`+probeCluster+`"`) {
+		complete = complete || strings.TrimSpace(line) == "spillway_query_facts_up 1"
+		if strings.HasPrefix(line, "spillway_running_placements{") && strings.Contains(line, `cluster="`+event.ProbeCluster+`"`) && strings.Contains(line, `outcome="spill"`) {
 			f := strings.Fields(line)
 			v, err := strconv.ParseFloat(f[len(f)-1], 64)
 			if err != nil {
@@ -328,8 +373,11 @@ func (p *prober) metric(ctx context.Context, want float64) error {
 			got += v
 		}
 	}
+	if got == 0 && !complete {
+		return errors.New("spillway_query_facts_up is not 1: what /metrics leaves out is not none")
+	}
 	if got != want {
-		return fmt.Errorf("spillway_spilled_attempts of %s is %g, want %g", probeCluster, got, want)
+		return fmt.Errorf("spillway_running_placements of spills of %s is %g, and %g are listed", event.ProbeCluster, got, want)
 	}
 	return nil
 }

@@ -289,7 +289,7 @@ func TestSlurm(t *testing.T) {
 	// One node of rack a is taken, so 16 GPUs fit rack b alone.
 	first, _, _ := slurm.sbatch([]string{"sbatch"}, "--nodes=1", "--gres=gpu:4", "--nodelist=gb200-a-02", "--job-name=first")
 	used := func(node string) int32 {
-		v := s.feed.Clusters()["c1"]
+		v := s.feed.Clusters("")["c1"]
 		if v == nil {
 			return -1
 		}

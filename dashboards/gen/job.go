@@ -74,7 +74,7 @@ WITH mine AS (SELECT * FROM attempts WHERE @clusters AND job_id = ${job:singlequ
          (
              SELECT cluster, job_id, attempt, number, state, start, end, gpus, is_deleted
              FROM attempts
-             WHERE @clusters AND user = (SELECT user FROM mine) AND name = (SELECT name FROM mine) AND gpus = (SELECT gpus FROM mine)
+             WHERE @clusters AND user IN (SELECT user FROM mine) AND name IN (SELECT name FROM mine) AND gpus IN (SELECT gpus FROM mine)
              ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt
          )
          WHERE is_deleted = 0 AND start IS NOT NULL ORDER BY start DESC LIMIT 50

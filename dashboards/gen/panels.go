@@ -30,7 +30,7 @@ func board(uid, title, about string) *dashboard.DashboardBuilder {
 		Time("now-24h", "now").Timezone("utc").Refresh("30s").Tooltip(dashboard.DashboardCursorSyncCrosshair).
 		Link(dashboard.NewDashboardLinkBuilder("Spillway boards").Type(dashboard.DashboardLinkTypeDashboards).
 			Tags([]string{"spillway"}).AsDropdown(true).IncludeVars(true).KeepTime(true)).
-		WithVariable(variable("cluster", "Cluster", "SELECT DISTINCT cluster FROM membership ORDER BY cluster").
+		WithVariable(variable("cluster", "Cluster", "SELECT DISTINCT cluster FROM membership WHERE cluster != 'spillway-probe' ORDER BY cluster").
 			Multi(true).IncludeAll(true).Current(all))
 }
 

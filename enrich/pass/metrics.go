@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of the passes. Names are spillway_enrich_*, except for the two gauges of running spills, which alerts read.
+// metrics of the passes. What runs, the API tells.
 type metrics struct {
 	passes     *prometheus.CounterVec
 	rows       *prometheus.CounterVec
@@ -20,8 +20,6 @@ type metrics struct {
 	remembered prometheus.Counter
 	seconds    *prometheus.HistogramVec
 	oldest     atomic.Int64 // Unix milliseconds of the oldest raw record not judged yet; 0 = none
-	spilled    *prometheus.GaugeVec
-	excess     *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
@@ -67,14 +65,6 @@ func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
 			Help:    "Time of one step of a pass.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"step"}),
-		spilled: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "spillway_spilled_attempts",
-			Help: "Running attempts whose newest placement is a spill.",
-		}, []string{"cluster", "service_class", "cause"}),
-		excess: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "spillway_job_excess_domains",
-			Help: "NVLink domains a running spilled job uses beyond its minimum; the jobs with most only.",
-		}, []string{"cluster", "job"}),
 	}
 	lag := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_enrich_lag_seconds",
@@ -87,8 +77,7 @@ func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
 		return max(0, now().Sub(time.UnixMilli(ms)).Seconds())
 	})
 	if reg != nil {
-		reg.MustRegister(m.passes, m.rows, m.touched, m.judged, m.clamped, m.dropped, m.emitted, m.loads, m.remembered, m.seconds, m.spilled,
-			m.excess, lag)
+		reg.MustRegister(m.passes, m.rows, m.touched, m.judged, m.clamped, m.dropped, m.emitted, m.loads, m.remembered, m.seconds, lag)
 	}
 	return m
 }

@@ -1,7 +1,6 @@
 package pass
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
-	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"go.opentelemetry.io/otel/codes"
 )
 
@@ -103,7 +101,6 @@ func (p *Passes) once(ctx context.Context) (s Stats, more bool, err error) {
 		return s, false, err
 	}
 	if maps.Equal(seen, p.state.seen) && !p.state.unclean {
-		p.gauges()
 		return s, false, nil
 	}
 	ctx, span := p.tracer.Start(ctx, "enrich.pass")
@@ -119,7 +116,6 @@ func (p *Passes) once(ctx context.Context) (s Stats, more bool, err error) {
 	}
 	if len(b) == 0 && !p.state.unclean {
 		p.state.seen = seen
-		p.gauges()
 		return s, false, nil
 	}
 	if s, err = p.handle(ctx, b); err != nil {
@@ -130,7 +126,6 @@ func (p *Passes) once(ctx context.Context) (s Stats, more bool, err error) {
 		p.m.oldest.Store(0)
 	}
 	p.m.passes.WithLabelValues("ok").Inc()
-	p.gauges()
 	return s, !whole, nil
 }
 
@@ -241,7 +236,6 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 		p.m.rows.WithLabelValues(r.Table).Add(float64(r.To - r.From))
 		s.Rows += int(r.To - r.From)
 	}
-	p.state.gaugesDue = p.state.gaugesDue || s.Judged > 0
 	for _, c := range p.state.clusters {
 		c.prune(p.now())
 	}
@@ -334,72 +328,5 @@ func (p *Passes) rejudge(ctx context.Context, from, to time.Time) (s Stats, err 
 	if s.Judged, err = p.judge(ctx, keys); err != nil {
 		return s, err
 	}
-	p.state.gaugesDue = true
 	return s, p.finish(ctx, nil)
-}
-
-// gaugesEvery is how often the gauges of running spills are read at most.
-const gaugesEvery = 2 * time.Second
-
-// excessJobs bounds the jobs that spillway_job_excess_domains names.
-const excessJobs = 50
-
-// runningSpill is a running placement that is a spill.
-type runningSpill struct {
-	cluster, job, class, cause string
-	excess                     int64 // -1 = cannot say
-}
-
-// loadSpills reads the running spills of all clusters: most of them no pass may have to do with for long.
-func (p *Passes) loadSpills(ctx context.Context) error {
-	p.state.spills = map[string][]runningSpill{}
-	return p.ask(ctx, question{file: "running_spills"}, func(rows driver.Rows) error {
-		var s runningSpill
-		if err := rows.Scan(&s.cluster, &s.job, &s.class, &s.cause, &s.excess); err != nil {
-			return err
-		}
-		p.state.spills[s.cluster] = append(p.state.spills[s.cluster], s)
-		return nil
-	})
-}
-
-// spills are the running spills of a cluster.
-func (c *cluster) spills() (out []runningSpill) {
-	for id, j := range c.jobs {
-		for i := range j.verdicts {
-			if v := &j.verdicts[i]; v.outcome == "spill" && v.to == forever && v.deleted == 0 {
-				a := cmp.Or(j.attempt(v.attempt), &attemptRow{})
-				out = append(out, runningSpill{c.name, id, a.class, v.cause, v.excess})
-			}
-		}
-	}
-	return out
-}
-
-// gauges counts the running spills when verdicts have changed.
-func (p *Passes) gauges() {
-	if !p.state.gaugesDue || p.now().Sub(p.state.gaugesSince) < gaugesEvery {
-		return
-	}
-	for name, c := range p.state.clusters {
-		p.state.spills[name] = c.spills()
-	}
-	p.m.spilled.Reset()
-	p.m.excess.Reset()
-	var all []runningSpill
-	for _, list := range p.state.spills {
-		for _, s := range list {
-			p.m.spilled.WithLabelValues(s.cluster, s.class, s.cause).Inc()
-			if s.excess > 0 {
-				all = append(all, s)
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b runningSpill) int {
-		return cmp.Or(cmp.Compare(b.excess, a.excess), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.job, b.job))
-	})
-	for _, s := range all[:min(excessJobs, len(all))] {
-		p.m.excess.WithLabelValues(s.cluster, s.job).Set(float64(s.excess))
-	}
-	p.state.gaugesDue, p.state.gaugesSince = false, p.now()
 }

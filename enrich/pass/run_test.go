@@ -78,11 +78,8 @@ func TestRunFollowsWhatIsLoaded(t *testing.T) {
 			return nil
 		}
 	}
-	testenv.Eventually(t, time.Minute, gauge("spillway_spilled_attempts", "cause=policy cluster=c service_class= 1\n"))
-	testenv.Eventually(t, time.Minute, gauge("spillway_job_excess_domains", "cluster=c job=1 1\n"))
 	s.feed(parseCase(t, `10:30:00 job id=1 start=10:00:00 end=10:30:00 state=completed`)...)
 	testenv.Eventually(t, time.Minute, has("spill", "policy", true))
-	testenv.Eventually(t, time.Minute, gauge("spillway_spilled_attempts", ""))
 	testenv.Eventually(t, time.Minute, gauge("spillway_enrich_lag_seconds", "0\n"))
 	stop()
 	if err := <-done; err != nil {

@@ -19,17 +19,13 @@ type partitionOf struct {
 type runState struct {
 	ready bool
 
-	next      map[partitionOf]int64     // first offset not judged yet
-	watermark uint64                    // version of the last pass that finished
-	unclean   bool                      // rows of a pass that did not finish may exist
-	seen      map[string]uint64         // rows of the raw tables when all of them were judged; nil: not known
-	clusters  map[string]*cluster       // what is in memory of them
-	spills    map[string][]runningSpill // by cluster, as last known
+	next      map[partitionOf]int64 // first offset not judged yet
+	watermark uint64                // version of the last pass that finished
+	unclean   bool                  // rows of a pass that did not finish may exist
+	seen      map[string]uint64     // rows of the raw tables when all of them were judged; nil: not known
+	clusters  map[string]*cluster   // what is in memory of them
 	rulings   rulings
 	writing   *writing // nil: nothing is on its way
-
-	gaugesDue   bool
-	gaugesSince time.Time
 }
 
 const passName = "judge"
@@ -62,10 +58,7 @@ func (p *Passes) load(ctx context.Context) error {
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("read progress: %w", err)
 	}
-	if err := p.loadSpills(ctx); err != nil {
-		return err
-	}
-	s.ready, s.unclean, s.gaugesDue = true, true, true
+	s.ready, s.unclean = true, true
 	return nil
 }
 

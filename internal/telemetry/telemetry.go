@@ -87,7 +87,7 @@ func New(c Config, service, version string) (*Telemetry, error) {
 	}
 	t.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: service + "_build_info", Help: "Always 1; the label says which version runs.",
+			Name: strings.ReplaceAll(service, "-", "_") + "_build_info", Help: "Always 1; the label says which version runs.",
 			ConstLabels: prometheus.Labels{"version": version},
 		}, func() float64 { return 1 }))
 	if c.OTLPEndpoint == "" {

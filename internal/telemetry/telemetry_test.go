@@ -31,15 +31,21 @@ func TestTracesReachTheEndpointAndCostNothingWithoutOne(t *testing.T) {
 		t.Errorf("got %d posts %v, want 1", posts.Load(), err)
 	}
 
-	off, err := New(DefaultConfig(), "thing", "1")
+	off, err := New(DefaultConfig(), "some-thing", "1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, span := off.Tracer("test").Start(ctx, "work"); span.IsRecording() {
 		t.Error("a span is recorded though no endpoint is configured")
 	}
-	if families, err := off.Registry.Gather(); err != nil || len(families) < 10 {
+	families, err := off.Registry.Gather()
+	if err != nil || len(families) < 10 {
 		t.Errorf("got %d metric families %v, want the runtime's", len(families), err)
+	}
+	for _, f := range families {
+		if strings.Contains(f.GetName(), "-") {
+			t.Errorf("%s is a difference to Prometheus, and no name", f.GetName())
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/pb33f/libopenapi"
 	validator "github.com/pb33f/libopenapi-validator"
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ import (
 	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/query/read"
 	"github.com/spillway-io/spillway/schemas/clickhouse"
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -44,6 +46,17 @@ func newServer(t *testing.T, cfg Config, reader *read.Reader) *Server {
 // seeded is a server over a migrated database with the rows that query/read tests its questions on.
 func seeded(t *testing.T) *Server {
 	t.Helper()
+	return over(t, seededStore(t))
+}
+
+// over is a server that knows nothing yet of what the store holds.
+func over(t *testing.T, store *testenv.Server) *Server {
+	t.Helper()
+	return newServer(t, DefaultConfig(), read.New(store.Conn, func() time.Time { return noon }))
+}
+
+func seededStore(t *testing.T) *testenv.Server {
+	t.Helper()
 	store := testenv.ClickHouse(t)
 	ctx := context.Background()
 	if err := clickhouse.Migrate(ctx, store.Conn, clickhouse.Options{Database: store.Database}); err != nil {
@@ -60,7 +73,7 @@ func seeded(t *testing.T) *Server {
 			}
 		}
 	}
-	return newServer(t, DefaultConfig(), read.New(store.Conn, func() time.Time { return noon }))
+	return store
 }
 
 func TestSpecIsCommitted(t *testing.T) {
@@ -174,6 +187,82 @@ func TestEveryAnswerFitsTheSpec(t *testing.T) {
 				t.Error("the answer does not say how old it is")
 			}
 		})
+	}
+}
+
+// TestTheProbeChangesNoAnswer asks all that may be asked without a cluster, tells the probe's cluster everything that alpha's
+// tables hold, and asks again.
+func TestTheProbeChangesNoAnswer(t *testing.T) {
+	store := seededStore(t)
+	ask := func(s *Server, target string) string {
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, target, nil))
+		return fmt.Sprint(rec.Code, " ", rec.Body.String())
+	}
+	day := "since=2026-11-28T12:00:00Z"
+	targets := []string{
+		"/v1/slots?gpus=4", "/v1/slots?gpus=64", "/v1/spills?" + day, "/v1/spills?state=running", "/v1/spills?traffic=silent_fallback&" + day,
+		"/v1/jobs/7", "/v1/jobs/8", "/v1/jobs/9/explain", "/v1/jobs/8/compare", "/v1/domains", "/v1/domains?at=2026-11-29T10:30:00Z",
+		"/v1/domains/rack01", "/v1/domains/rack02", "/v1/map", "/v1/map?at=2026-11-29T10:30:00Z", "/v1/report", "/v1/topology/health",
+		"/v1/exceptions", "/v1/views", "/v1/outcomes", "/v1/links", "/v1/runs", "/v1/audit/occupancy?domain=rack02",
+	}
+	before := map[string]string{}
+	s := over(t, store)
+	for _, target := range targets {
+		before[target] = ask(s, target)
+	}
+	facts := func(text string) (out string) {
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "spillway_") && strings.Contains(line, "cluster=") {
+				out += line
+			}
+		}
+		return out
+	}
+	gauges := facts(ask(s, "/metrics"))
+	tables := 0
+	rows, err := store.Conn.Query(t.Context(), `SELECT DISTINCT c.table FROM system.columns AS c INNER JOIN system.tables AS t ON t.database = c.database AND t.name = c.table
+		WHERE c.database = currentDatabase() AND c.name = 'cluster' AND endsWith(t.engine, 'MergeTree')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for ; rows.Next(); tables++ {
+		var table string
+		if err := rows.Scan(&table); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Conn.Exec(t.Context(), fmt.Sprintf("INSERT INTO %[1]s SELECT * REPLACE ('%[2]s' AS cluster) FROM (SELECT * FROM %[1]s WHERE cluster = 'alpha')", table, event.ProbeCluster)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tables < 15 {
+		t.Errorf("saw %d tables with a cluster", tables)
+	}
+	s = over(t, store)
+	for _, target := range targets {
+		if diff := cmp.Diff(before[target], ask(s, target)); diff != "" {
+			t.Errorf("%s answers something else after a probe:\n%s", target, diff)
+		}
+	}
+	// The probe asks for its own cluster, as the alerts do not.
+	for target, holds := range map[string]string{
+		"/v1/slots?gpus=4&": `"total":17`, "/v1/spills?" + day + "&": `"total":1`, "/v1/jobs/7?": `"outcome":"one_domain"`, "/v1/map?": `"name":["n1"`, "/v1/domains/rack01?": `"n1"`,
+	} {
+		if got := ask(s, target+"cluster="+event.ProbeCluster); !strings.Contains(got, holds) {
+			t.Errorf("%s of the probe's cluster: got %s, want %s in it", target, got, holds)
+		}
+	}
+	shown := ""
+	for line := range strings.Lines(facts(ask(s, "/metrics"))) {
+		if !strings.Contains(line, event.ProbeCluster) {
+			shown += line
+		} else if !strings.HasPrefix(line, "spillway_running_placement") && !strings.HasPrefix(line, "spillway_required_level_violations") {
+			t.Errorf("beside what runs, /metrics shows %s of the probe", line)
+		}
+	}
+	if diff := cmp.Diff(gauges, shown); diff != "" {
+		t.Errorf("/metrics of the other clusters shows something else after a probe:\n%s", diff)
 	}
 }
 

@@ -19,7 +19,7 @@ type answer[T any] struct{ Body T }
 
 // ClusterParam, JobParam and AtParam are exported because the router fills embedded fields by reflection.
 type ClusterParam struct {
-	Cluster string `query:"cluster" maxLength:"1024" doc:"Names are unique only inside a cluster; empty = all."`
+	Cluster string `query:"cluster" maxLength:"1024" doc:"Names are unique only inside a cluster; empty = all but that of spillway probe."`
 }
 
 // JobParam names one job.

@@ -142,14 +142,11 @@ type ClusterFragmentation struct {
 func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*FragmentationNow, error) {
 	now := s.deps.Now()
 	out := &FragmentationNow{AsOf: now, Clusters: []ClusterFragmentation{}, History: []read.FragmentedAt{}}
-	if s.advisor.feed == nil || s.advisor.feed.Clusters() == nil {
+	if s.advisor.feed == nil || s.advisor.feed.Clusters("") == nil {
 		_, refusal := s.advisor.view(in.Cluster)
 		return nil, noAdvice(refusal)
 	}
-	for name, v := range s.advisor.feed.Clusters() {
-		if in.Cluster != "" && name != in.Cluster {
-			continue
-		}
+	for name, v := range s.advisor.feed.Clusters(in.Cluster) {
 		if at := v.AsOf(); at.Before(out.AsOf) {
 			out.AsOf = at
 		}
@@ -191,10 +188,7 @@ func (s *Server) liveSlots(cluster string, n uint32) *read.Slots {
 	now := s.deps.Now()
 	out := &read.Slots{GPUs: n, Domains: []read.DomainSlot{}, Basis: read.SlotBasis}
 	oldest := 0.0
-	for name, v := range s.advisor.feed.Clusters() {
-		if cluster != "" && name != cluster {
-			continue
-		}
+	for name, v := range s.advisor.feed.Clusters(cluster) {
 		age, known := v.Age(now)
 		if !known || age > s.advisor.cfg.StaleAfter {
 			return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-io/spillway/query/advise"
 	schema "github.com/spillway-io/spillway/schemas/clickhouse"
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // Config bounds what waits to be stored.
@@ -321,7 +322,7 @@ var gradeSQL string
 func (l *Ledger) Grades(ctx context.Context, cluster string, since time.Time) ([]Grade, error) {
 	out := []Grade{}
 	ctx = clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{
-		"cluster": cluster, "since": since.UTC().Format("2006-01-02 15:04:05.000"),
+		"cluster": cluster, "probe_cluster": event.ProbeCluster, "since": since.UTC().Format("2006-01-02 15:04:05.000"),
 	}))
 	if err := l.deps.Read.Select(ctx, &out, gradeSQL); err != nil {
 		return nil, fmt.Errorf("grade advice: %w", err)
@@ -349,7 +350,7 @@ func (l *Ledger) Calibrate(ctx context.Context, cluster string, since time.Time,
 		Slowdown float64 `ch:"slowdown"`
 	}
 	ctx = clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{
-		"cluster": cluster, "since": since.UTC().Format("2006-01-02 15:04:05.000"),
+		"cluster": cluster, "probe_cluster": event.ProbeCluster, "since": since.UTC().Format("2006-01-02 15:04:05.000"),
 	}))
 	if err := l.deps.Read.Select(ctx, &rows, splitsSQL); err != nil {
 		return nil, fmt.Errorf("read what splits did to jobs: %w", err)

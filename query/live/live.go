@@ -239,36 +239,46 @@ var (
 	ErrAmbiguous = errors.New("there are several clusters")
 )
 
-// Cluster gives the picture of a cluster; "" is the only one there is.
+// Cluster gives the picture of a cluster; "" is the only one there is beside the probe's.
 func (f *Feed) Cluster(name string) (*View, error) {
 	s := f.current.Load()
 	if s == nil {
 		return nil, ErrNotReady
 	}
-	views := *s.views.Load()
-	if len(views) == 0 {
+	var one *View
+	n := 0
+	for cluster, v := range *s.views.Load() {
+		if event.Covers(name, cluster) {
+			one, n = v, n+1
+		}
+	}
+	if n == 1 {
+		return one, nil
+	}
+	known := names(f.Clusters(""))
+	switch {
+	case len(known) == 0:
 		return nil, fmt.Errorf("%w: nothing has been collected so far", ErrNotReady)
+	case name != "":
+		return nil, fmt.Errorf("cluster %s: %w: it is one of %v", name, ErrUnknown, known)
 	}
-	if name != "" {
-		if v := views[name]; v != nil {
-			return v, nil
-		}
-		return nil, fmt.Errorf("cluster %s: %w: it is one of %v", name, ErrUnknown, names(views))
-	}
-	if len(views) == 1 {
-		for _, v := range views {
-			return v, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: name one of %v", ErrAmbiguous, names(views))
+	return nil, fmt.Errorf("%w: name one of %v", ErrAmbiguous, known)
 }
 
-// Clusters gives the pictures of all clusters, by name; nil before the first is complete.
-func (f *Feed) Clusters() map[string]*View {
-	if s := f.current.Load(); s != nil {
-		return *s.views.Load()
+// Clusters gives the pictures that a question for a cluster (empty = all but the probe's) is about, by name; nil before the
+// first is complete.
+func (f *Feed) Clusters(name string) map[string]*View {
+	s := f.current.Load()
+	if s == nil {
+		return nil
 	}
-	return nil
+	out := map[string]*View{}
+	for cluster, v := range *s.views.Load() {
+		if event.Covers(name, cluster) {
+			out[cluster] = v
+		}
+	}
+	return out
 }
 
 func names(views map[string]*View) []string {

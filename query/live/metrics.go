@@ -79,7 +79,7 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	if c := s.f.current.Load(); c != nil {
 		gauge(lagDesc, max(0, now.Sub(c.caughtUp()).Seconds()))
 	}
-	for name, v := range s.f.Clusters() {
+	for name, v := range s.f.Clusters("") {
 		if age, known := v.Age(now); known {
 			gauge(ageDesc, age.Truncate(time.Millisecond).Seconds(), name)
 		}

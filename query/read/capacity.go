@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // Domain is the capacity of one NVLink domain at a moment.
@@ -152,7 +154,7 @@ func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source
 	out := make([]Domain, 0, len(f.newest))
 	for key, row := range f.newest {
 		// A domain without nodes is one that has been taken down.
-		if row.Nodes > 0 && (cluster == "" || key[0] == cluster) {
+		if row.Nodes > 0 && event.Covers(cluster, key[0]) {
 			out = append(out, row.domain(names))
 		}
 	}
@@ -165,7 +167,7 @@ func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source
 func (f *capacityFollower) refresh(ctx context.Context, r *Reader) error {
 	file, p := "capacity_since", params{}.uint("version", f.version)
 	if !f.loaded {
-		file, p = "domains_at", params{"cluster": "", "domain": ""}.time("at", r.now())
+		file, p = "domains_at", params{"cluster": "", "probe_cluster": "", "domain": ""}.time("at", r.now()) // of all, follow picks
 		f.newest = map[[2]string]capacityRow{}
 	}
 	got, err := rows[capacityRow](ctx, r, file, p)

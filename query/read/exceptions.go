@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // Exceptions are the running jobs whose life-cycle facts do not fit together, and those that vanished lately.
@@ -84,12 +86,12 @@ func (r *Reader) Exceptions(ctx context.Context, cluster string) (*Exceptions, e
 	}
 	out := &Exceptions{At: all.At, Exceptions: []Exception{}, Totals: []ExceptionTotal{}}
 	for _, e := range all.Exceptions {
-		if cluster == "" || e.Cluster == cluster {
+		if event.Covers(cluster, e.Cluster) {
 			out.Exceptions = append(out.Exceptions, e)
 		}
 	}
 	for _, t := range all.Totals {
-		if cluster == "" || t.Cluster == cluster {
+		if event.Covers(cluster, t.Cluster) {
 			out.Totals = append(out.Totals, t)
 		}
 	}

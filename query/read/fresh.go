@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // Freshness says how old and how complete the facts behind an answer are. Every answer carries one.
@@ -101,7 +103,7 @@ func summarize(sources []Source, cluster string, now time.Time) Freshness {
 	}
 	seen := false
 	for _, s := range sources {
-		if cluster != "" && s.Cluster != cluster {
+		if !event.Covers(cluster, s.Cluster) {
 			continue
 		}
 		seen = true

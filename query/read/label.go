@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // labels remembers what people call each domain: a ClusterUUID tells nobody which rack to walk to.
@@ -36,7 +38,7 @@ func (l *labels) named(cluster, label string) (out [][2]string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, name := range l.names {
-		if name == label && (cluster == "" || key[0] == cluster) {
+		if name == label && event.Covers(cluster, key[0]) {
 			out = append(out, key)
 		}
 	}

@@ -8,11 +8,14 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 //go:embed sql/*.sql
@@ -66,14 +69,17 @@ func (p params) flag(name string, on bool) params {
 	return p
 }
 
-// rows runs one SQL file and scans its rows into T by column name.
+// rows runs one SQL file and scans its rows into T by column name. Every file may name the probe's cluster, which a question
+// about all clusters leaves out.
 func rows[T any](ctx context.Context, r *Reader, file string, p params) ([]T, error) {
 	text, err := sqlFiles.ReadFile("sql/" + file + ".sql")
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	var out []T
-	ctx = clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters(p)))
+	all := clickhouse.Parameters{"probe_cluster": event.ProbeCluster}
+	maps.Copy(all, p)
+	ctx = clickhouse.Context(ctx, clickhouse.WithParameters(all))
 	if err := r.conn.Select(ctx, &out, string(text)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 // TopologyHealth says how much of the fleet has a known NVLink domain, from which source, and what disagrees.
@@ -64,7 +66,7 @@ func (r *Reader) TopologyHealth(ctx context.Context, cluster string) (*TopologyH
 		return nil, err
 	}
 	for _, s := range sources {
-		if cluster == "" || s.Cluster == cluster {
+		if event.Covers(cluster, s.Cluster) {
 			out.Sources = append(out.Sources, s)
 		}
 	}

@@ -1,6 +1,6 @@
 -- What became of each answer, by cluster. An answer is joined with its job by the id that the caller or its feedback told;
 -- without one by user, name and GPUs, when a job was submitted within two minutes of it. The last answer before the start
--- counts. Parameters: cluster ('' = any), since.
+-- counts. Parameters: cluster ('' = any but probe_cluster), since.
 WITH told AS
 (
     SELECT cluster, advice_id, argMaxIf(job_id, told_at, job_id != '') AS job, argMaxIf(slowdown, told_at, slowdown IS NOT NULL) AS slowdown
@@ -15,7 +15,7 @@ asked AS
            if(t.job != '', t.job, l.job_id) AS job, t.slowdown AS slowdown
     FROM advice_ledger AS l
     LEFT JOIN told AS t ON t.cluster = l.cluster AND t.advice_id = l.advice_id
-    WHERE l.asked_at >= {since:DateTime64(3)} AND ({cluster:String} = '' OR l.cluster = {cluster:String})
+    WHERE l.asked_at >= {since:DateTime64(3)} AND ({cluster:String} = '' AND l.cluster != {probe_cluster:String} OR l.cluster = {cluster:String})
 ),
 runs AS
 (
@@ -24,7 +24,7 @@ runs AS
     (
         SELECT *
         FROM attempts
-        WHERE start >= {since:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE start >= {since:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt
     )

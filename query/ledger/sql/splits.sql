@@ -1,6 +1,6 @@
 -- What splits did to jobs: completed runs in several domains, of users' jobs of one name that also ran in one domain, three
 -- times at least. slowdown is the run time over the median of those; gbps the mean NVLink traffic of one of their GPUs in one
--- direction, 0 where it was not measured. Parameters: cluster ('' = any), since.
+-- direction, 0 where it was not measured. Parameters: cluster ('' = any but probe_cluster), since.
 WITH runs AS
 (
     SELECT cluster, job_id, attempt, user, name, requested_gpus, assumeNotNull(dateDiff('second', start, end)) AS seconds
@@ -8,7 +8,7 @@ WITH runs AS
     (
         SELECT *
         FROM attempts
-        WHERE start >= {since:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE start >= {since:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt
     )

@@ -1,4 +1,4 @@
--- The capacity of every known domain as it stood at a moment. Parameters: cluster ('' = any), domain ('' = any), at.
+-- The capacity of every known domain as it stood at a moment. Parameters: cluster ('' = any but probe_cluster), domain ('' = any), at.
 SELECT cluster, domain, minute, nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free,
        slot_sizes, slots, gpus_basis, version
 FROM
@@ -9,7 +9,7 @@ FROM
         SELECT *
         FROM domain_capacity
         WHERE domain != '' AND minute <= toDateTime({at:DateTime64(3)})
-          AND ({cluster:String} = '' OR cluster = {cluster:String})
+          AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
           AND ({domain:String} = '' OR domain = {domain:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, domain, minute

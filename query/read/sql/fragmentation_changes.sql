@@ -1,4 +1,4 @@
--- What changed in each domain's capacity over a time. Parameters: cluster ('' = any), since, until.
+-- What changed in each domain's capacity over a time. Parameters: cluster ('' = any but probe_cluster), since, until.
 SELECT cluster, domain, minute, nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free,
        slot_sizes, slots, gpus_basis, version
 FROM
@@ -6,7 +6,7 @@ FROM
     SELECT *
     FROM domain_capacity
     WHERE domain != '' AND minute > toDateTime({since:DateTime64(3)}) AND minute <= toDateTime({until:DateTime64(3)})
-      AND ({cluster:String} = '' OR cluster = {cluster:String})
+      AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
     ORDER BY version DESC
     LIMIT 1 BY cluster, domain, minute
 )

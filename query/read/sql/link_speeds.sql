@@ -1,6 +1,6 @@
 -- What communication tests measured, by the level that held all their nodes when they ran, and below that by the domains
 -- they ran in, the operation and the GPU model. Of each run its largest message counts, in the better placement, if it has
--- min_bytes; runs that failed or computed wrong values do not. Parameters: cluster ('' = all), since, until, min_bytes.
+-- min_bytes; runs that failed or computed wrong values do not. Parameters: cluster ('' = all but probe_cluster), since, until, min_bytes.
 --
 -- bus is what nccl-tests calls the bus bandwidth (PERFORMANCE.md of nccl-tests). per_gpu is what one GPU carried in one
 -- direction over the level's links: inside one domain that is the bus bandwidth itself. Between groups of GPUs that only
@@ -16,7 +16,7 @@ WITH runs AS
         SELECT cluster, run_id, observed_at, operation, gpu_model, node, node_gpus, multi_node_nvlink, failure, wrong_total,
                arrayMax(size_bytes) AS largest, arrayMax(arrayFilter((b, s) -> s = largest, bus_bytes_per_second, size_bytes)) AS bus
         FROM benchmark_events
-        WHERE ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
           AND observed_at >= {since:DateTime64(3)} AND observed_at < {until:DateTime64(3)}
         ORDER BY revision DESC, kafka_offset DESC
         LIMIT 1 BY cluster, run_id

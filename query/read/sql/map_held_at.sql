@@ -1,10 +1,10 @@
 -- Every attempt that holds nodes at a moment, where, and what was judged of it. Lists are texts, as in map_nodes_at.
--- Parameters: cluster ('' = any), at.
+-- Parameters: cluster ('' = any but probe_cluster), at.
 WITH open AS -- what some version of a placement calls held then; a CTE is worked out anew wherever it stands, so it stays small
 (
     SELECT cluster, job_id, attempt, seq
     FROM placements
-    WHERE valid_from <= {at:DateTime64(3)} AND valid_to > {at:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+    WHERE valid_from <= {at:DateTime64(3)} AND valid_to > {at:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
 ),
 held AS
 (

@@ -1,6 +1,6 @@
 -- Every domain with its nodes and their states at a moment; a node that only one of the two tables knows is listed too, under
 -- the empty domain where need be. The lists are texts with the separator 0x1F between: an array is read ten times as slowly.
--- Parameters: cluster ('' = any), at.
+-- Parameters: cluster ('' = any but probe_cluster), at.
 WITH members AS
 (
     SELECT cluster, node, domain
@@ -8,7 +8,7 @@ WITH members AS
     (
         SELECT cluster, node, domain, valid_to, is_deleted
         FROM membership
-        WHERE valid_from <= {at:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE valid_from <= {at:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, node, valid_from
     )
@@ -21,7 +21,7 @@ states AS
     (
         SELECT *
         FROM node_states
-        WHERE valid_from <= {at:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE valid_from <= {at:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, node, valid_from
     )

@@ -1,4 +1,4 @@
--- How many nodes have a known domain now, by cluster and winning source. Parameters: cluster ('' = any), at.
+-- How many nodes have a known domain now, by cluster and winning source. Parameters: cluster ('' = any but probe_cluster), at.
 SELECT cluster, source, reason, count() AS nodes, countIf(domain != '') AS known, uniqExactIf(domain, domain != '') AS domains,
        max(generation) AS generation, max(valid_from) AS changed_at
 FROM
@@ -8,7 +8,7 @@ FROM
     (
         SELECT *
         FROM membership
-        WHERE valid_from <= {at:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE valid_from <= {at:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, node, valid_from
     )

@@ -1,4 +1,4 @@
--- How gangs fared in each queue: runs of more than one node that began within a time. Parameters: cluster ('' = any), since.
+-- How gangs fared in each queue: runs of more than one node that began within a time. Parameters: cluster ('' = any but probe_cluster), since.
 WITH runs AS
 (
     SELECT cluster, job_id, attempt, queue, dateDiff('millisecond', ifNull(submit, start), start) / 1000 AS waited
@@ -6,7 +6,7 @@ WITH runs AS
     (
         SELECT *
         FROM attempts
-        WHERE start >= {since:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE start >= {since:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt
     )

@@ -1,7 +1,7 @@
 -- GPU-hours of a time by account, outcome and cause. For as long as the scale-out traffic of a spilled placement was
 -- measured, its rate a GPU and direction against the link speeds bounds what it lost: nothing, if all of it was hidden
 -- behind the computing, up to the time the bytes took on the scale-out links less the time they would have taken on NVLink.
--- Parameters: cluster ('' = any), since, until, domain_gb_s, scale_out_gb_s.
+-- Parameters: cluster ('' = any but probe_cluster), since, until, domain_gb_s, scale_out_gb_s.
 WITH newest AS
 (
     SELECT cluster, job_id, attempt, seq, outcome, cause, gpus,
@@ -16,7 +16,7 @@ WITH newest AS
             SELECT cluster, job_id, attempt, seq
             FROM verdicts
             WHERE valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
-              AND ({cluster:String} = '' OR cluster = {cluster:String})
+              AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         )
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq

@@ -1,6 +1,6 @@
 -- GPU-hours that were free and in no slot of a size, sampled every step, by the accounts that held the rest of the domain:
 -- each has the part of it that its GPUs are of all held there. Account '' = nobody held anything there.
--- Parameters: cluster ('' = any), since, until, step (seconds), samples, size (GPUs).
+-- Parameters: cluster ('' = any but probe_cluster), since, until, step (seconds), samples, size (GPUs).
 WITH rows AS
 (
     SELECT *
@@ -10,7 +10,7 @@ WITH rows AS
         FROM domain_capacity
         WHERE domain != '' AND minute < toDateTime({until:DateTime64(3)})
           AND minute >= toDateTime({since:DateTime64(3)}) - INTERVAL 90 DAY
-          AND ({cluster:String} = '' OR cluster = {cluster:String})
+          AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, domain, minute
     )
@@ -48,7 +48,7 @@ placed AS
             SELECT cluster, job_id, attempt, seq
             FROM verdicts
             WHERE valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
-              AND ({cluster:String} = '' OR cluster = {cluster:String})
+              AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         )
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq

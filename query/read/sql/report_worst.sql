@@ -1,4 +1,4 @@
--- The spilled placements of a time that held most GPU-hours. Parameters: cluster ('' = any), since, until, limit.
+-- The spilled placements of a time that held most GPU-hours. Parameters: cluster ('' = any but probe_cluster), since, until, limit.
 WITH newest AS
 (
     SELECT cluster, job_id, attempt, seq, cause, gpus, domains_used, domains_min, unknown_nodes,
@@ -14,7 +14,7 @@ WITH newest AS
             FROM verdicts
             PREWHERE outcome = 'spill'
             WHERE valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
-              AND ({cluster:String} = '' OR cluster = {cluster:String})
+              AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         )
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq

@@ -3,20 +3,20 @@
 -- The first step finds rows that ever said so, the second takes the newest word on each: no FINAL.
 -- traffic narrows to those of which their traffic says so ('' = any, also unmeasured).
 -- Parameters: fallbacks, cluster, traffic, user, account, service_class, cause ('' = any), running (1 = only those held now), since, until,
--- by_severity (1 = worst first), limit, offset.
+-- by_severity (1 = worst first), limit, offset, probe_cluster (no cluster named = any but that).
 WITH candidates AS
 (
     SELECT DISTINCT cluster, job_id, attempt, seq
     FROM verdicts
     PREWHERE outcome = 'spill'
     WHERE {fallbacks:UInt8} = 0 AND valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
-      AND ({cluster:String} = '' OR cluster = {cluster:String})
+      AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
     UNION ALL
     SELECT DISTINCT cluster, job_id, attempt, seq
     FROM traffic_evidence
     PREWHERE evidence = 'silent_fallback'
     WHERE {fallbacks:UInt8} = 1 AND valid_from < {until:DateTime64(3)} AND valid_to > {since:DateTime64(3)}
-      AND ({cluster:String} = '' OR cluster = {cluster:String})
+      AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
 ),
 newest AS
 (

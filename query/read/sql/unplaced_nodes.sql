@@ -1,10 +1,10 @@
--- Nodes that have capacity records but no membership at all. Parameters: cluster ('' = any), at.
+-- Nodes that have capacity records but no membership at all. Parameters: cluster ('' = any but probe_cluster), at.
 SELECT cluster, node
 FROM
 (
     SELECT cluster, node, valid_to, is_deleted
     FROM node_states
-    WHERE valid_from <= {at:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+    WHERE valid_from <= {at:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
     ORDER BY version DESC
     LIMIT 1 BY cluster, node, valid_from
 )

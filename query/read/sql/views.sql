@@ -1,6 +1,6 @@
 -- Where the scheduler's view of a node and Spillway's differ, one row a node and difference; and one row for each cluster
 -- whose scheduler tells no topology, so that domains are not compared. A scheduler's topology is Slurm's, or else what
--- topograph wrote for it, or else the labels of the nodes. Parameters: cluster ('' = any), now.
+-- topograph wrote for it, or else the labels of the nodes. Parameters: cluster ('' = any but probe_cluster), now.
 WITH states AS MATERIALIZED
 (
     SELECT cluster, node, gpus_present, gpus_usable, schedulable, state_raw, reason, valid_from
@@ -8,7 +8,7 @@ WITH states AS MATERIALIZED
     (
         SELECT *
         FROM node_states
-        WHERE valid_from <= {now:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE valid_from <= {now:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, node, valid_from
     )
@@ -21,7 +21,7 @@ members AS MATERIALIZED
     (
         SELECT cluster, node, domain, source, valid_from, valid_to, is_deleted
         FROM membership
-        WHERE valid_from <= {now:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE valid_from <= {now:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, node, valid_from
     )
@@ -35,7 +35,7 @@ waiting AS
         SELECT cluster, job_id, attempt, state, planned_start, planned_nodes, is_deleted
         FROM attempts
         WHERE (cluster, job_id, attempt) IN
-              (SELECT cluster, job_id, attempt FROM attempts WHERE state = 'pending' AND notEmpty(planned_nodes) AND ({cluster:String} = '' OR cluster = {cluster:String}))
+              (SELECT cluster, job_id, attempt FROM attempts WHERE state = 'pending' AND notEmpty(planned_nodes) AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String}))
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt
     )
@@ -49,7 +49,7 @@ held AS MATERIALIZED
         SELECT cluster, nodes, valid_from, valid_to, probe, is_deleted
         FROM placements
         WHERE (cluster, job_id, attempt, seq) IN
-              (SELECT cluster, job_id, attempt, seq FROM placements WHERE valid_from <= {now:DateTime64(3)} AND valid_to > {now:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String}))
+              (SELECT cluster, job_id, attempt, seq FROM placements WHERE valid_from <= {now:DateTime64(3)} AND valid_to > {now:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String}))
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq
     )
@@ -63,7 +63,7 @@ clashes AS MATERIALIZED
     (
         SELECT *
         FROM topology_conflicts
-        WHERE valid_from <= {now:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE valid_from <= {now:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         ORDER BY version DESC
         LIMIT 1 BY cluster, node, source_a, source_b, valid_from
     )
@@ -76,7 +76,7 @@ told AS MATERIALIZED
     (
         SELECT cluster, toString(source) AS name
         FROM membership_events
-        WHERE source IN ('slurm_topology', 'topograph', 'gfd_label', 'cloud_label') AND ({cluster:String} = '' OR cluster = {cluster:String})
+        WHERE source IN ('slurm_topology', 'topograph', 'gfd_label', 'cloud_label') AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         GROUP BY cluster, node, source
         HAVING argMax(removed, revision) = 0
         UNION ALL

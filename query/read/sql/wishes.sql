@@ -1,5 +1,5 @@
 -- What became of what was asked, by queue: placements that began in [since, until), by queue and wish. kept: in as few domains
--- as its size allows and nothing asked was broken. Parameters: cluster ('' = any), since, until.
+-- as its size allows and nothing asked was broken. Parameters: cluster ('' = any but probe_cluster), since, until.
 WITH newest AS
 (
     SELECT cluster, job_id, attempt, outcome, excess_domains, domains_used, intent, intent_met
@@ -11,7 +11,7 @@ WITH newest AS
         (
             SELECT cluster, job_id, attempt, seq
             FROM verdicts
-            WHERE valid_from >= {since:DateTime64(3)} AND valid_from < {until:DateTime64(3)} AND ({cluster:String} = '' OR cluster = {cluster:String})
+            WHERE valid_from >= {since:DateTime64(3)} AND valid_from < {until:DateTime64(3)} AND ({cluster:String} = '' AND cluster != {probe_cluster:String} OR cluster = {cluster:String})
         )
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq
