@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -52,6 +53,47 @@ func TestWithoutAnOpinionEveryNodeStays(t *testing.T) {
 	}
 	if rec := send(newServer(t, DefaultConfig(), nil), "/scheduler/filter", []byte(call)); rec.Code == http.StatusOK {
 		t.Errorf("the extender is not turned on, and got %d", rec.Code)
+	}
+}
+
+// TestSchedulersWaitForNoSlot: a call holds its body, of up to 64 MB, in memory, so their number is bounded with all others'.
+func TestSchedulersWaitForNoSlot(t *testing.T) {
+	on, cfg := DefaultAdviseConfig(), DefaultConfig()
+	on.Extender, cfg.MaxConcurrent = true, 1
+	s, err := New(cfg, Deps{Now: time.Now, Log: slog.New(slog.DiscardHandler), Advise: &on})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, more := io.Pipe()
+	first := make(chan *httptest.ResponseRecorder, 1)
+	go func() {
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/scheduler/filter", body))
+		first <- rec
+	}()
+	if _, err := io.WriteString(more, call[:1]); err != nil { // returns when the call is being read
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/scheduler/filter", "/scheduler/prioritize"} {
+		if rec := send(s, path, []byte(call)); rec.Code != http.StatusServiceUnavailable || rec.Header().Get("X-Advice") != "none" {
+			t.Errorf("%s while all slots are taken: got %d %v, want no opinion", path, rec.Code, rec.Header())
+		}
+	}
+	if rec := send(s, "/v1/advice", []byte(`{"gpus":4}`)); !strings.Contains(rec.Body.String(), "too many calls") {
+		t.Errorf("the slots are not the same: got %d %s", rec.Code, rec.Body)
+	}
+	if rec := ask(s, "/healthz"); rec.Code != http.StatusOK {
+		t.Errorf("/healthz waits for a slot: got %d", rec.Code)
+	}
+	if _, err := io.WriteString(more, call[1:]); err != nil {
+		t.Fatal(err)
+	}
+	more.Close()
+	if rec := <-first; rec.Code != http.StatusOK {
+		t.Errorf("the first call: got %d %s", rec.Code, rec.Body)
+	}
+	if rec := send(s, "/scheduler/filter", []byte(call)); rec.Code != http.StatusOK {
+		t.Errorf("after it: got %d %s", rec.Code, rec.Body)
 	}
 }
 
