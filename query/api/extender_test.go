@@ -109,6 +109,20 @@ func TestAGangIsToldByItsPods(t *testing.T) {
 	}
 }
 
+// TestAGangIsNeverTakenForAnotherSize: pods name numbers freely, and a product that overflows is some other number.
+func TestAGangIsNeverTakenForAnotherSize(t *testing.T) {
+	for pods, gpus := range map[string]string{"4611686018427387904": "4", "4611686018427387905": "4", "16": "1152921504606846976", "9223372036854775807": "9223372036854775807"} {
+		var args extenderArgs
+		text := strings.NewReplacer(`"spillway.io/gang-pods":"16"`, `"spillway.io/gang-pods":"`+pods+`"`, `"nvidia.com/gpu":"4"`, `"nvidia.com/gpu":"`+gpus+`"`).Replace(call)
+		if err := json.Unmarshal([]byte(text), &args); err != nil {
+			t.Fatal(err)
+		}
+		if r := args.Pod.request("c1", "train"); r.GPUs <= mostGPUs { // the advisor refuses any that is larger
+			t.Errorf("%s pods of %s GPUs: got %d", pods, gpus, r.GPUs)
+		}
+	}
+}
+
 func TestWithoutAPictureThereIsNoAdvice(t *testing.T) {
 	s := newServer(t, DefaultConfig(), nil)
 	for body, want := range map[string]int{`{"gpus":64}`: http.StatusServiceUnavailable, `{"gpus":"many"}`: http.StatusUnprocessableEntity, `{`: http.StatusBadRequest} {
