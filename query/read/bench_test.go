@@ -101,7 +101,7 @@ func BenchmarkFreshness(b *testing.B) {
 		`INSERT INTO pass_progress (pass, raw_table, kafka_partition, next_offset, version)
 			SELECT 'judge', 'placement_events', number, 239900, toUnixTimestamp64Micro(toDateTime64('2026-11-29 11:59:57', 6)) FROM numbers(6)`)
 	for b.Loop() {
-		got, err := r.readUnjudged(context.Background(), noon)
+		got, err := r.readUnjudged(context.Background(), noon, backlogWindow)
 		if err != nil || len(got) != 1 || got[0].Rows != 600 {
 			b.Fatal(got, err)
 		}

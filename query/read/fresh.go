@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -68,18 +69,23 @@ type backlog struct {
 }
 
 // What waits is asked for anew when it is older than backlogEvery, behind the caller's back: it costs ClickHouse a look at
-// hours of records. Only where what is remembered is older than backlogAtMost does the caller wait for it.
+// many records. Only where what is remembered is older than backlogAtMost does the caller wait for it.
 const (
 	backlogEvery  = 5 * time.Second
 	backlogAtMost = 15 * time.Second
 )
 
-// unjudgedWindow is how far back records are searched for such that no pass has judged; further where the last pass is
-// longer ago.
-const unjudgedWindow = 2 * time.Hour
+// How far back records are searched for such that no pass has judged, or before the last pass where that is longer ago.
+// While passes catch up on more than the first, the newest records of it wait too, so that it is told all the same.
+const (
+	backlogWindow = 15 * time.Minute
+	statusWindow  = 2 * time.Hour // to count them
+)
 
-func (r *Reader) readUnjudged(ctx context.Context, now time.Time) ([]wait, error) {
-	return rows[wait](ctx, r, "unjudged", params{}.time("since", now.Add(-unjudgedWindow)))
+func (r *Reader) readUnjudged(ctx context.Context, now time.Time, window time.Duration) ([]wait, error) {
+	got, err := rows[wait](ctx, r, "unjudged", params{}.time("now", now).uint("window", uint64(window/time.Second)))
+	slices.SortFunc(got, func(a, b wait) int { return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(a.Cluster, b.Cluster)) })
+	return got, err
 }
 
 // late keeps what has waited for longer than Grace.
@@ -95,7 +101,7 @@ func (r *Reader) lateRecords(ctx context.Context) ([]wait, error) {
 	now := r.now()
 	switch age := now.Sub(b.asked); {
 	case !b.known || age >= backlogAtMost:
-		waits, err := r.readUnjudged(ctx, now)
+		waits, err := r.readUnjudged(ctx, now, backlogWindow)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +111,7 @@ func (r *Reader) lateRecords(ctx context.Context) ([]wait, error) {
 		go func() {
 			defer b.behind.Store(false)
 			defer cancel()
-			waits, err := r.readUnjudged(ctx, now)
+			waits, err := r.readUnjudged(ctx, now, backlogWindow)
 			if err != nil {
 				return // what is remembered grows older, and then a caller waits and gets the error
 			}

@@ -64,7 +64,7 @@ func (r *Reader) Status(ctx context.Context) (*Status, error) {
 		}
 		out.Raw = append(out.Raw, row)
 	}
-	waits, err := r.readUnjudged(ctx, now)
+	waits, err := r.readUnjudged(ctx, now, statusWindow)
 	if err != nil {
 		return nil, err
 	}
