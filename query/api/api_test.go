@@ -148,6 +148,7 @@ func TestEveryAnswerFitsTheSpec(t *testing.T) {
 		{"/v1/map?at=2026-11-29T10:30:00Z&cluster=alpha", 200, `"cause":"policy"`},
 		{"/v1/map?at=2020-01-01T00:00:00Z", 200, `"name":[]`},
 		{"/v1/report", 200, `"cause":"policy"`},
+		{"/v1/report?slot_gpus=3", 404, "capacity is counted for"},
 		{"/v1/report?since=2026-11-29T11:00:00Z&until=2026-11-29T10:00:00Z", 422, "before"},
 		{"/v1/topology/health", 200, `"conflict`},
 		{"/v1/status", 200, "authentication failure"},

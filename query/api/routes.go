@@ -73,7 +73,7 @@ type reportParam struct {
 	ClusterParam
 	Since    time.Time `query:"since" doc:"RFC 3339; empty = a week before until."`
 	Until    time.Time `query:"until" doc:"RFC 3339; empty = now."`
-	SlotGPUs uint32    `query:"slot_gpus" minimum:"1" maximum:"65535" default:"64" doc:"Size of the slots by which fragmentation is measured."`
+	SlotGPUs uint32    `query:"slot_gpus" minimum:"1" maximum:"65535" default:"64" doc:"Size of the slots by which fragmentation is measured; one that capacity is counted for, or above one node's GPUs."`
 }
 
 type spillsPage struct {

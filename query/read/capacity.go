@@ -253,28 +253,28 @@ func (r *Reader) Slots(ctx context.Context, cluster string, n uint32) (*Slots, e
 	return out, nil
 }
 
-// slots counts slots of n GPUs: as counted when the row was written, or from wholly free nodes for another size.
+// slots counts slots of n GPUs: as counted when the row was written, or from wholly free nodes for another size. The rule
+// stands in other places too; internal/testenv/slot_rule.csv tests them all.
 func (d Domain) slots(n uint32) (uint32, error) {
 	if count, ok := d.Slots[uint16(n)]; ok && n <= 0xffff {
 		return count, nil
 	}
-	if d.Nodes == 0 {
+	if d.Nodes == 0 || d.GPUs == 0 {
 		return 0, nil
 	}
-	perNode := d.GPUs / uint32(d.Nodes)
-	if perNode == 0 {
-		return 0, nil
-	}
+	// To the nearest: a node that lost a GPU must not make all nodes of the domain smaller.
+	perNode := max(1, (2*d.GPUs+uint32(d.Nodes))/(2*uint32(d.Nodes)))
 	if n <= perNode {
-		sizes := make([]int, 0, len(d.Slots))
-		for size := range d.Slots {
-			sizes = append(sizes, int(size))
-		}
-		slices.Sort(sizes)
-		return 0, fmt.Errorf("slots of %d GPUs: %w: capacity is counted for %v GPUs and any size above one node's %d; "+
-			"add the size to enrich.slot_sizes", n, ErrNotFound, sizes, perNode)
+		return 0, notCounted(n, slices.Collect(maps.Keys(d.Slots)), perNode)
 	}
 	return uint32(d.NodesFree) / ((n + perNode - 1) / perNode), nil
+}
+
+// notCounted refuses a size that only counting each node could answer.
+func notCounted(n uint32, sizes []uint16, perNode uint32) error {
+	slices.Sort(sizes)
+	return fmt.Errorf("slots of %d GPUs: %w: capacity is counted for %v GPUs and any size above one node's %d; "+
+		"add the size to enrich.slot_sizes", n, ErrNotFound, sizes, perNode)
 }
 
 // SlotsOf is how many slots of n GPUs the domain has; false when they were not counted for that size.
