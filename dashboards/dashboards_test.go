@@ -491,6 +491,72 @@ func TestBoardsGoByTheNewestWord(t *testing.T) {
 	}
 }
 
+// TestSlotRule: boards say of a size that was not counted what slots and report say, and nothing where nobody can.
+func TestSlotRule(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	db := testenv.ClickHouse(t)
+	if err := schema.Migrate(t.Context(), db, schema.Options{Database: db.Database}); err != nil {
+		t.Fatal(err)
+	}
+	cases := testenv.SlotCases(t)
+	for i, c := range cases {
+		err := db.Exec(t.Context(), fmt.Sprintf(`INSERT INTO domain_capacity (cluster, domain, minute, nodes, nodes_free, gpus, gpus_usable, gpus_free, slot_sizes, slots, gpus_basis, version)
+			VALUES ('c', 'd%d', '%s', %d, %d, %d, %[5]d, %[5]d, [1], [1], 'exact', 1)`, i, now.Add(-time.Hour).UTC().Format("2006-01-02 15:04:00"), c.Nodes, c.NodesFree, c.GPUs))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	panels := map[string]string{}
+	for _, b := range boards(t) {
+		for _, q := range statements(t, b) {
+			panels[q.name] = q.sql
+		}
+	}
+	shown := func(panel string, size int) (out []map[string]any) {
+		t.Helper()
+		g := grafana{from: now.Add(-24 * time.Hour), to: now, step: 10 * time.Minute, vars: map[string][]string{"cluster": nil, "size": {strconv.Itoa(size)}}}
+		sql, err := g.expand(panels[panel])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ask(t.Context(), db, sql)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, sql)
+		}
+		for _, row := range got.rows {
+			cells := map[string]any{}
+			for i, c := range got.columns {
+				cells[c] = value(row[i])
+			}
+			out = append(out, cells)
+		}
+		return out
+	}
+	for i, c := range cases {
+		if c.Nodes == 0 {
+			continue // taken down, and in no board
+		}
+		for _, row := range shown("spillway-capacity/Domains by what is free", c.Size) {
+			if row["domain"] != fmt.Sprint("d", i) {
+				continue
+			}
+			want := fmt.Sprint(c.Slots, " ", c.GPUs-c.Slots*c.Size)
+			if c.Slots < 0 {
+				want = "<nil> <nil>"
+			}
+			if got := fmt.Sprint(row["free_slots"], " ", row["stranded"]); got != want {
+				t.Errorf("%s: got %s slots and stranded GPUs, want %s", c.Says, got, want)
+			}
+		}
+	}
+	if row := shown("spillway-capacity/Now", 3)[0]; row["free_slots"] != nil || row["stranded"] != nil || row["fragmentation"] != nil {
+		t.Errorf("got %v of a size that some domains do not count, want nothing said", row)
+	}
+	if row := shown("spillway-capacity/Now", 73)[0]; fmt.Sprint(row["free_slots"]) != "0" {
+		t.Errorf("got %v, want no slot of 73", row)
+	}
+}
+
 // check holds a result against what Grafana does with it.
 func check(t *testing.T, q asked, got *result) {
 	t.Helper()

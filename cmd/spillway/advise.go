@@ -78,7 +78,7 @@ func noAdvice(base string, resp *http.Response, body []byte) error {
 	if json.Unmarshal(body, &none) != nil || none.Code == "" {
 		return refusal(base, resp, body)
 	}
-	err := fmt.Errorf("no advice (%s): %s: %s", none.Code, none.Detail, none.Remedy)
+	err := fmt.Errorf("no advice (%s): %s: %s", none.Code, printable(none.Detail), printable(none.Remedy))
 	if len(none.Legal) > 0 {
 		err = fmt.Errorf("%w: these would be answered: %v", err, none.Legal)
 	}
@@ -92,9 +92,9 @@ func noAdvice(base string, resp *http.Response, body []byte) error {
 }
 
 func printAdvice(w io.Writer, a *api.Advice) {
-	fmt.Fprintf(w, "%s: %s\n", a.Recommendation, strings.Join(a.Why, "; "))
+	fmt.Fprintf(w, "%s: %s\n", a.Recommendation, printable(strings.Join(a.Why, "; ")))
 	if a.NotNow != nil {
-		fmt.Fprintf(w, "not now in the best shape: %s\n", a.NotNow.Detail)
+		fmt.Fprintf(w, "not now in the best shape: %s\n", printable(a.NotNow.Detail))
 	}
 	fmt.Fprintln(w)
 	t := table{head: []string{"RANK", "START", "NODES BY DOMAIN", "SLOWDOWN", "LOST GPU-H", "BASIS"}}
@@ -118,18 +118,18 @@ func printAdvice(w io.Writer, a *api.Advice) {
 	}
 	t.print(w)
 	if m := a.MakeRoom; m != nil {
-		fmt.Fprintf(w, "\nroom for %d nodes in %s, for %.1f GPU-hours:\n", m.Nodes, m.Opens, m.CostGPUHours)
+		fmt.Fprintf(w, "\nroom for %d nodes in %s, for %.1f GPU-hours:\n", m.Nodes, printable(m.Opens), m.CostGPUHours)
 		for _, move := range m.Moves {
 			to := "ends and queues again"
 			if move.To != "" {
 				to = "moves to " + move.To
 			}
-			fmt.Fprintf(w, "  job %s, %d nodes, %s\n", move.Job, move.Nodes, to)
+			fmt.Fprintf(w, "  job %s, %d nodes, %s\n", printable(move.Job), move.Nodes, printable(to))
 		}
 	}
-	fmt.Fprintf(w, "\nslurm: %s\n", strings.Join(a.Slurm, " "))
+	fmt.Fprintf(w, "\nslurm: %s\n", printable(strings.Join(a.Slurm, " ")))
 	for k, v := range a.Kueue {
-		fmt.Fprintf(w, "kueue: %s: %s\n", k, v)
+		fmt.Fprintf(w, "kueue: %s: %s\n", printable(k), printable(v))
 	}
 	fmt.Fprintf(w, "good for %d s; advice %s, picture %d ms old, domains known of %.1f %% of nodes\n", a.ExpiresIn, a.AdviceID,
 		a.Snapshot.AgeMS, 100*a.Snapshot.Coverage)

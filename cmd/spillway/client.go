@@ -114,11 +114,21 @@ func (c *client) ask(ctx context.Context, method, path string, body []byte, into
 
 // refusal turns a problem+json answer into an error with the exit code that fits.
 func refusal(base string, resp *http.Response, body []byte) error {
-	var problem struct{ Detail, Title string }
+	var problem struct {
+		Detail string
+		Errors []struct{ Location, Message string } // what is wrong with which parameter
+	}
 	if err := json.Unmarshal(body, &problem); err != nil || problem.Detail == "" {
 		problem.Detail = fmt.Sprintf("%s answered %s", base, resp.Status)
 	}
-	err := errors.New(problem.Detail)
+	var wrong []string
+	for _, e := range problem.Errors {
+		wrong = append(wrong, strings.TrimPrefix(e.Location+": "+e.Message, ": "))
+	}
+	if len(wrong) > 0 {
+		problem.Detail += ": " + strings.Join(wrong, "; ")
+	}
+	err := errors.New(printable(problem.Detail))
 	switch resp.StatusCode {
 	case http.StatusNotFound:
 		return &exitError{exitNotFound, err}

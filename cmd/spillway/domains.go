@@ -67,7 +67,7 @@ func oneDomain(cmd *cobra.Command, c *client, id string, q url.Values) error {
 		return printJSON(w, answer)
 	}
 	if d := answer.Capacity; d != nil {
-		fmt.Fprintf(w, "%s of %s: %d nodes, %d GPUs usable, %d held, %d held by probes, %d free\n\n", d.Name(), d.Cluster, d.Nodes,
+		fmt.Fprintf(w, "%s of %s: %d nodes, %d GPUs usable, %d held, %d held by probes, %d free\n\n", printable(d.Name()), printable(d.Cluster), d.Nodes,
 			d.GPUsUsable, d.GPUsHeld, d.GPUsProbe, d.GPUsFree)
 	}
 	jobs := table{head: []string{"JOB", "NAME", "USER", "STATE", "GPUS HERE", "GPUS", "DOMAINS", "OUTCOME", "FROM", "EXPECTED END"}}
@@ -119,7 +119,7 @@ func occupancy(cmd *cobra.Command, c *client, q url.Values) error {
 	if answer.Label != nil {
 		name = *answer.Label
 	}
-	fmt.Fprintf(w, "%s of %s from %s to %s: %d stays\n\n", printable(name), answer.Cluster, cellTime(&answer.Since, ""), cellTime(&answer.Until, ""), answer.Total)
+	fmt.Fprintf(w, "%s of %s from %s to %s: %d stays\n\n", printable(name), printable(answer.Cluster), cellTime(&answer.Since, ""), cellTime(&answer.Until, ""), answer.Total)
 	accounts := table{head: []string{"ACCOUNT", "STAYS", "GPU-HOURS HERE", "STAYS OF UNKNOWN SIZE"}}
 	for _, a := range answer.Accounts {
 		accounts.add(a.Account, fmt.Sprint(a.Jobs), fmt.Sprintf("%.1f", a.GPUHours), fmt.Sprint(a.UnknownStays))

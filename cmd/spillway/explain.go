@@ -52,7 +52,11 @@ func explainCommand() *cobra.Command {
 		case c.output == "json":
 			return printJSON(w, answer)
 		default:
-			out = strings.Join(answer.Lines, "\n")
+			lines := make([]string, len(answer.Lines))
+			for i, line := range answer.Lines {
+				lines[i] = printable(line)
+			}
+			out = strings.Join(lines, "\n")
 		}
 		if err != nil {
 			return err

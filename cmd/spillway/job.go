@@ -26,8 +26,8 @@ func jobCommand() *cobra.Command {
 			return printJSON(w, answer)
 		}
 		newest := answer.Attempts[0]
-		fmt.Fprintf(w, "job %s of %s: %s, user %s, account %s, queue %s, class %s\n\n", answer.JobID, answer.Cluster,
-			newest.Name, newest.User, newest.Account, newest.Queue, newest.ServiceClass)
+		fmt.Fprintf(w, "%s\n\n", printable(fmt.Sprintf("job %s of %s: %s, user %s, account %s, queue %s, class %s", answer.JobID, answer.Cluster,
+			newest.Name, newest.User, newest.Account, newest.Queue, newest.ServiceClass)))
 		t := table{head: []string{"ATTEMPT", "STATE", "FROM", "TO", "GPUS", "NODES", "OUTCOME", "CAUSE", "SHAPE"}}
 		for _, a := range answer.Attempts {
 			if len(a.Placements) == 0 {
@@ -52,7 +52,7 @@ func jobCommand() *cobra.Command {
 				for i, n := range p.Nodes {
 					names[i] = n.Node
 				}
-				fmt.Fprintf(w, "\nnodes of attempt %d, placement %d: %s\n", a.Attempt, p.Seq, clip(strings.Join(names, " "), 10*maxWidth))
+				fmt.Fprintf(w, "\nnodes of attempt %d, placement %d: %s\n", a.Attempt, p.Seq, clip(printable(strings.Join(names, " ")), 10*maxWidth))
 			}
 		}
 		var compared read.Compare

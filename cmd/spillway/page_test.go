@@ -519,6 +519,8 @@ func TestPageTellsStatesApart(t *testing.T) {
 		check(b, "gaps-report", "/report", "Placements by queue and wish", "segment")
 		b.open("/domains/rack01?cluster=alpha&since=2026-11-29T09:00:00Z&until=2026-11-29T08:00:00Z")
 		b.shows("main", "since is not before until")
+		b.open("/domains/rack01?cluster=alpha&at=yesterday")
+		b.shows("main", "validation failed: query.at: invalid date/time")
 		b.open("/jobs/7")
 		b.shows("main", "alpha and beta")
 		b.do(chromedp.SendKeys(chromedp.CSS(`main form input`), "alpha"), chromedp.Click(chromedp.CSS(`main form button`)))

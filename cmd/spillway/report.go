@@ -56,7 +56,7 @@ func printReport(w io.Writer, r *read.Report) {
 	if r.Cluster != "" {
 		where = "cluster " + r.Cluster
 	}
-	fmt.Fprintf(w, "Spills and fragmentation of %s, %s to %s\n\n", where, day(r.Since), day(r.Until))
+	fmt.Fprintf(w, "Spills and fragmentation of %s, %s to %s\n\n", printable(where), day(r.Since), day(r.Until))
 	t := r.Total
 	fmt.Fprintf(w, "%d placements, %s GPU-hours; %d spilled, %d cannot be judged\n", t.Placements, hours(t.GPUHours), t.Spilled, t.Unknown)
 	fmt.Fprintf(w, "exposed to spill   %s GPU-hours (%s)\n", hours(t.ExposedGPUHours), share(t.ExposedGPUHours, t.GPUHours))

@@ -168,7 +168,7 @@ func historyOf(ctx context.Context, cfg *policysim.Config, c *client, since time
 		cfg.Trace = append(cfg.Trace, j)
 	}
 	fmt.Fprintf(stderr, "%d runs of cluster %s on %d domains of up to %d nodes; how they talk is not known and taken for the worst of both patterns\n",
-		len(cfg.Trace), cluster, cfg.Racks, cfg.NodesPerRack)
+		len(cfg.Trace), printable(cluster), cfg.Racks, cfg.NodesPerRack)
 	if others > 0 {
 		fmt.Fprintf(stderr, "%d runs of other clusters are left out: choose one with --cluster\n", others)
 	}

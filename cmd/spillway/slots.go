@@ -26,7 +26,7 @@ func slotsCommand() *cobra.Command {
 		if c.output == "json" {
 			return printJSON(w, answer)
 		}
-		fmt.Fprintf(w, "%d slots of %d GPUs (%s)\n\n", answer.Total, answer.GPUs, answer.Basis)
+		fmt.Fprintf(w, "%d slots of %d GPUs (%s)\n\n", answer.Total, answer.GPUs, printable(answer.Basis))
 		t := table{head: []string{"CLUSTER", "DOMAIN", "SLOTS", "FREE", "STRANDED", "USABLE"}}
 		for _, d := range answer.Domains {
 			t.add(d.Cluster, d.Name(), fmt.Sprint(d.Slots), fmt.Sprint(d.GPUsFree), fmt.Sprint(d.Stranded), fmt.Sprint(d.Usable))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,13 +80,20 @@ func spillsCommand() *cobra.Command {
 	return cmd
 }
 
-// parseBack is time.ParseDuration with days.
+// mostDays is the longest way back, a century: a time.Duration holds not three.
+const mostDays = 36_500
+
+// parseBack is time.ParseDuration with days. What does not lie in the past is refused.
 func parseBack(s string) (time.Duration, error) {
-	var days float64
-	if n, err := fmt.Sscanf(s, "%fd", &days); n == 1 && err == nil && s[len(s)-1] == 'd' {
-		return time.Duration(days * float64(24*time.Hour)), nil
-	}
 	d, err := time.ParseDuration(s)
+	if number, ok := strings.CutSuffix(s, "d"); ok {
+		var days float64
+		days, err = strconv.ParseFloat(number, 64)
+		if !(days <= mostDays) { // NaN too
+			days = 0
+		}
+		d = time.Duration(days * float64(24*time.Hour))
+	}
 	if err != nil || d <= 0 {
 		return 0, usageError("since %q: write a duration such as 90m, 24h or 7d", s)
 	}

@@ -20,7 +20,13 @@ type table struct {
 	rows [][]string
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// add adds a row. Names in it come from whoever submits.
+func (t *table) add(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = printable(cell)
+	}
+	t.rows = append(t.rows, cells)
+}
 
 func (t *table) print(w io.Writer) {
 	width := make([]int, len(t.head))
@@ -96,6 +102,6 @@ func footer(w io.Writer, d read.Freshness) {
 		fmt.Fprintf(w, "\nfacts are %s old\n", (time.Duration(*d.AgeS * float64(time.Second))).Round(time.Second))
 	}
 	for _, gap := range d.Gaps {
-		fmt.Fprintln(w, "missing:", gap)
+		fmt.Fprintln(w, "missing:", printable(gap))
 	}
 }

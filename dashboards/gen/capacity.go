@@ -37,15 +37,23 @@ FROM
 GROUP BY time ORDER BY time`
 }
 
+// perNode is the GPUs of a node of a row's domain, to the nearest: a node that lost one must not make all others smaller.
+const perNode = "greatest(1, intDiv(2 * gpus + nodes, 2 * greatest(nodes, 1)))"
+
 // slots is how many slots of a size a row counts; a size above one node's GPUs that was not counted follows from the
-// wholly free nodes.
+// wholly free nodes, and of a smaller one nobody can say: NULL.
 func slots(size string) string {
-	return "if(has(slot_sizes, " + size + "), slots[indexOf(slot_sizes, " + size + ")], intDiv(nodes_free * intDiv(gpus, greatest(nodes, 1)), " + size + "))"
+	return "multiIf(has(slot_sizes, " + size + "), slots[indexOf(slot_sizes, " + size + ")], gpus > 0 AND " + size + " <= " + perNode + ", NULL, " + wholeSlots(size) + ")"
 }
 
-// wholeSlots is slots for sizes above one node's GPUs, where only wholly free nodes count.
+// allSlots is slots over all rows; NULL where one of them cannot say.
+func allSlots(size string) string {
+	return "if(countIf(isNull(" + slots(size) + ")) > 0, NULL, sum(" + slots(size) + "))"
+}
+
+// wholeSlots is slots for sizes above one node's GPUs, where only wholly free nodes count: a slot takes as many as it needs.
 func wholeSlots(size string) string {
-	return "intDiv(nodes_free * intDiv(gpus, greatest(nodes, 1)), " + size + ")"
+	return "toUInt32(intDiv(nodes_free, intDiv(" + size + " + " + perNode + " - 1, " + perNode + ")))"
 }
 
 // capacity is for who plans: fragmentation over time, its owners, and what the racks have left.
@@ -55,20 +63,19 @@ func capacity() *dashboard.DashboardBuilder {
 		WithVariable(variable("size", "Slot size", "SELECT DISTINCT toString(arrayJoin(slot_sizes)) AS size FROM domain_capacity WHERE minute >= $__fromTime ORDER BY toUInt32(size) DESC").
 			Current(dashboard.VariableOption{Text: text("64"), Value: text("64")})).
 		WithPanel(numbers("Now", "Largest job: GPUs free in one domain. Stranded: free, but in no slot of the size chosen.", `
-SELECT sum(gpus_free) AS free, max(gpus_free) AS largest_in_one_domain, sum(`+slots("${size:raw}")+`) AS free_slots,
-       sum(gpus_free) - least(sum(gpus_free), sum(`+slots("${size:raw}")+`) * ${size:raw}) AS stranded,
-       if(sum(gpus_free) = 0, NULL, 1 - least(1, sum(`+slots("${size:raw}")+`) * ${size:raw} / sum(gpus_free))) AS fragmentation
-FROM @capacity_now`).OverrideByName("fragmentation", unit("percentunit"))).
+SELECT free, largest_in_one_domain, free_slots, if(free_slots IS NULL, NULL, free - least(free, free_slots * ${size:raw})) AS stranded,
+       if(free_slots IS NULL OR free = 0, NULL, 1 - least(1, free_slots * ${size:raw} / free)) AS fragmentation
+FROM (SELECT sum(gpus_free) AS free, max(gpus_free) AS largest_in_one_domain, `+allSlots("${size:raw}")+` AS free_slots FROM @capacity_now)`).OverrideByName("fragmentation", unit("percentunit"))).
 		WithPanel(lines("Free slots by size", "Slots that are free in one domain, over all domains; above one node's GPUs only wholly free nodes count.", "short",
 			series(wholeSlots("16"), "slots_of_16", wholeSlots("32"), "slots_of_32", wholeSlots("64"), "slots_of_64", wholeSlots("72"), "slots_of_72"))).
 		WithPanel(lines("GPUs", "Held by real jobs, by probes, free, and not usable.", "short",
 			series("gpus_held", "held", "gpus_probe", "probe", "gpus_free - least(gpus_free, gpus_probe)", "free", "gpus - least(gpus, gpus_usable)", "unusable")).Stacking(stacked())).
 		WithPanel(bars("The cliff: how much of what is free a job of each size can use", "Share of the free GPUs that lie in slots of the size. Where it falls, jobs begin to spill or wait.", "percentunit", "size", `
-SELECT toString(size) AS size, if(free = 0, NULL, least(1, n * toUInt32(size) / free)) AS usable_share
+SELECT toString(size) AS size, if(free = 0 OR n IS NULL, NULL, least(1, n * toUInt32(size) / free)) AS usable_share
 FROM
 (
     SELECT arrayJoin(arrayZip(['1', '4', '8', '16', '32', '36', '64', '72'],
-               [sum(`+slots("1")+`), sum(`+slots("4")+`), sum(`+slots("8")+`), sum(`+slots("16")+`), sum(`+slots("32")+`), sum(`+slots("36")+`), sum(`+slots("64")+`), sum(`+slots("72")+`)])) AS pair,
+               [`+allSlots("1")+`, `+allSlots("4")+`, `+allSlots("8")+`, `+allSlots("16")+`, `+allSlots("32")+`, `+allSlots("36")+`, `+allSlots("64")+`, `+allSlots("72")+`])) AS pair,
            pair.1 AS size, pair.2 AS n, sum(gpus_free) AS free
     FROM @capacity_now
 )`)).
@@ -89,7 +96,7 @@ INNER JOIN @runs AS r ON r.cluster = p.cluster AND r.job_id = p.job_id AND r.att
 GROUP BY cluster, account, queue ORDER BY stranded_gpus DESC LIMIT 100`).Span(12)).
 		WithPanel(rows("Domains by what is free", "Most stranded GPUs first: ending or moving what is left in one opens a slot.", `
 SELECT c.cluster AS cluster, if(l.label = '', c.domain, l.label) AS rack, c.domain AS domain, c.gpus_free AS free, `+slots("${size:raw}")+` AS free_slots,
-       c.gpus_free - least(c.gpus_free, free_slots * ${size:raw}) AS stranded, c.nodes_free AS nodes_free, concat(toString(c.nodes_usable), '/', toString(c.nodes)) AS nodes_usable,
+       if(free_slots IS NULL, NULL, c.gpus_free - least(c.gpus_free, free_slots * ${size:raw})) AS stranded, c.nodes_free AS nodes_free, concat(toString(c.nodes_usable), '/', toString(c.nodes)) AS nodes_usable,
        c.gpus_basis AS counted
 FROM @capacity_now AS c LEFT JOIN @labels AS l ON l.cluster = c.cluster AND l.domain = c.domain
 ORDER BY stranded DESC, free DESC LIMIT 500`).Span(12).OverrideByName("rack", link("This domain", toDomain)))

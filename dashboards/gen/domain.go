@@ -27,7 +27,7 @@ SELECT minute AS time, argMax(gpus_held, version) AS held, argMax(gpus_probe, ve
 FROM domain_capacity WHERE @clusters AND domain = ${domain:singlequote} AND $__timeFilter(minute) AND is_deleted = 0
 GROUP BY time ORDER BY time`)).
 		WithPanel(lines("Slots over time", "Free slots of each size in this domain.", "short", `
-SELECT minute AS time, argMax(`+slots("8")+`, version) AS slots_of_8, argMax(`+slots("16")+`, version) AS slots_of_16, argMax(`+slots("32")+`, version) AS slots_of_32, argMax(`+slots("64")+`, version) AS slots_of_64
+SELECT minute AS time, argMax(tuple(`+slots("8")+`), version).1 AS slots_of_8, argMax(tuple(`+slots("16")+`), version).1 AS slots_of_16, argMax(tuple(`+slots("32")+`), version).1 AS slots_of_32, argMax(tuple(`+slots("64")+`), version).1 AS slots_of_64
 FROM domain_capacity WHERE @clusters AND domain = ${domain:singlequote} AND $__timeFilter(minute) AND is_deleted = 0
 GROUP BY time ORDER BY time`)).
 		WithPanel(rows("Nodes", "State at the end of the time range; empty = nobody told.", `

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-io/spillway/internal/testenv"
 )
 
 // testPlacement is a row of placements.
@@ -443,5 +445,27 @@ func TestMergeSpans(t *testing.T) {
 	want := []clusterSpan{{"a", at(0), at(4)}, {"a", at(9), at(10)}, {"b", at(5), at(6)}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)
+	}
+}
+
+// TestSlotRule: what is counted from nodes is what others make of a domain's totals.
+func TestSlotRule(t *testing.T) {
+	for _, c := range testenv.SlotCases(t) {
+		s := &sweeper{sizes: []uint16{uint16(c.Size)}, domains: map[string]map[*sweptNode]struct{}{"d": {}}}
+		for i, gpus := range c.Each() {
+			present, in := uint16(gpus), homeIn("d")
+			n := &sweptNode{home: &in, offer: &offer{present: &present}}
+			if i >= c.NodesFree {
+				n.held = gpus
+			}
+			s.domains["d"][n] = struct{}{}
+		}
+		row := s.compute("d")
+		if int(row.nodes) != c.Nodes || int(row.nodesFree) != c.NodesFree || int(row.gpus) != c.GPUs {
+			t.Errorf("%s: got %+v, want the totals of %+v", c.Says, row, c)
+		}
+		if c.Slots >= 0 && int(row.slots[0]) != c.Slots {
+			t.Errorf("%s: got %d, want %d", c.Says, row.slots[0], c.Slots)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package advise
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -108,6 +109,9 @@ func (c *Config) ask(t *Topology, r *Request) (Ask, error) {
 	if g == 0 {
 		g = t.GPUsPerNode
 	}
+	if refusal := r.counts(); refusal != nil {
+		return Ask{}, refusal
+	}
 	a := Ask{
 		GPUsPerNode: int32(g), Mode: firstOf(r.Mode, class.Mode, Preferred), MaxDomains: int32(r.MaxDomains),
 		Segment: int32(r.SegmentNodes), Spares: int32(class.Spares), Waited: r.WaitedS, Duration: r.DurationS, MaxWait: -1,
@@ -130,12 +134,32 @@ func (c *Config) ask(t *Topology, r *Request) (Ask, error) {
 			return a, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("excluded node %q", name), Remedy: "give plain node names, one an entry, not lists"}
 		}
 	}
-	for _, n := range [...]int64{int64(a.Spares), int64(a.MaxDomains), int64(a.Segment), a.Waited, a.Duration, int64(r.Candidates), int64(r.MeasuredGBps)} {
-		if n < 0 || n > 1<<40 {
-			return a, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("%d is no count or time in seconds", n), Remedy: "give 0 or more, or leave it out"}
+	return a, c.shape(t, r, &a, g)
+}
+
+// counts checks the numbers before anything narrower holds them.
+func (r *Request) counts() *Refusal {
+	spares := 0
+	if r.SparesPerDomain != nil {
+		spares = *r.SparesPerDomain
+	}
+	for _, n := range [...]struct {
+		name        string
+		value, most int64
+	}{
+		{"segment_nodes", int64(r.SegmentNodes), math.MaxInt32}, {"max_domains", int64(r.MaxDomains), math.MaxInt32},
+		{"spares_per_domain", int64(spares), math.MaxInt32}, {"candidates", int64(r.Candidates), math.MaxInt32},
+		{"waited_s", r.WaitedS, 1 << 40}, {"duration_s", r.DurationS, 1 << 40},
+	} {
+		if n.value < 0 || n.value > n.most {
+			return &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("%s %d is no count or time in seconds", n.name, n.value),
+				Remedy: fmt.Sprintf("give 0 to %d, or leave it out", n.most)}
 		}
 	}
-	return a, c.shape(t, r, &a, g)
+	if !(r.MeasuredGBps >= 0 && r.MeasuredGBps <= 1<<40) {
+		return &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("measured_GBps %g is no rate", r.MeasuredGBps), Remedy: "give 0 or more, or leave it out"}
+	}
+	return nil
 }
 
 // notInName keeps out of flags what a shell or a scheduler would read as more than a name.

@@ -115,6 +115,9 @@ func first(values ...string) string {
 	return ""
 }
 
+// mostGPUs bounds what a pod and its gang are taken to ask for: the advisor answers for less, and products stay numbers.
+const mostGPUs = 1 << 24
+
 // gpus is how many GPUs the pod asks for; -1 where it claims devices in a way that does not say.
 func (p *extenderPod) gpus() int {
 	n := 0
@@ -130,7 +133,7 @@ func (p *extenderPod) gpus() int {
 		if err != nil || k < 0 {
 			return -1
 		}
-		n += k
+		n += min(k, mostGPUs)
 	}
 	if n == 0 && len(p.Spec.ResourceClaims) > 0 {
 		return -1
@@ -148,7 +151,7 @@ func (p *extenderPod) request(cluster, job string) *advise.Request {
 	}
 	g := p.gpus()
 	r := &advise.Request{
-		Cluster: cluster, GPUs: pods * g, GPUsPerNode: g, Class: a["spillway.io/class"], User: p.Metadata.Namespace, Name: job,
+		Cluster: cluster, GPUs: min(pods, mostGPUs) * min(g, mostGPUs), GPUsPerNode: g, Class: a["spillway.io/class"], User: p.Metadata.Namespace, Name: job,
 		Job: p.Metadata.Namespace + "/" + job,
 	}
 	switch {

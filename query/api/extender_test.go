@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -55,6 +56,47 @@ func TestWithoutAnOpinionEveryNodeStays(t *testing.T) {
 	}
 }
 
+// TestSchedulersWaitForNoSlot: a call holds its body, of up to 64 MB, in memory, so their number is bounded with all others'.
+func TestSchedulersWaitForNoSlot(t *testing.T) {
+	on, cfg := DefaultAdviseConfig(), DefaultConfig()
+	on.Extender, cfg.MaxConcurrent = true, 1
+	s, err := New(cfg, Deps{Now: time.Now, Log: slog.New(slog.DiscardHandler), Advise: &on})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, more := io.Pipe()
+	first := make(chan *httptest.ResponseRecorder, 1)
+	go func() {
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/scheduler/filter", body))
+		first <- rec
+	}()
+	if _, err := io.WriteString(more, call[:1]); err != nil { // returns when the call is being read
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/scheduler/filter", "/scheduler/prioritize"} {
+		if rec := send(s, path, []byte(call)); rec.Code != http.StatusServiceUnavailable || rec.Header().Get("X-Advice") != "none" {
+			t.Errorf("%s while all slots are taken: got %d %v, want no opinion", path, rec.Code, rec.Header())
+		}
+	}
+	if rec := send(s, "/v1/advice", []byte(`{"gpus":4}`)); !strings.Contains(rec.Body.String(), "too many calls") {
+		t.Errorf("the slots are not the same: got %d %s", rec.Code, rec.Body)
+	}
+	if rec := ask(s, "/healthz"); rec.Code != http.StatusOK {
+		t.Errorf("/healthz waits for a slot: got %d", rec.Code)
+	}
+	if _, err := io.WriteString(more, call[1:]); err != nil {
+		t.Fatal(err)
+	}
+	more.Close()
+	if rec := <-first; rec.Code != http.StatusOK {
+		t.Errorf("the first call: got %d %s", rec.Code, rec.Body)
+	}
+	if rec := send(s, "/scheduler/filter", []byte(call)); rec.Code != http.StatusOK {
+		t.Errorf("after it: got %d %s", rec.Code, rec.Body)
+	}
+}
+
 func TestAGangIsToldByItsPods(t *testing.T) {
 	var args extenderArgs
 	if err := json.Unmarshal([]byte(call), &args); err != nil {
@@ -64,6 +106,20 @@ func TestAGangIsToldByItsPods(t *testing.T) {
 	r := args.Pod.request("c1", job)
 	if key != "team/u1" || r.GPUs != 64 || r.GPUsPerNode != 4 || r.Mode != "required" || r.Job != "team/train" {
 		t.Errorf("got gang %s, request %+v", key, r)
+	}
+}
+
+// TestAGangIsNeverTakenForAnotherSize: pods name numbers freely, and a product that overflows is some other number.
+func TestAGangIsNeverTakenForAnotherSize(t *testing.T) {
+	for pods, gpus := range map[string]string{"4611686018427387904": "4", "4611686018427387905": "4", "16": "1152921504606846976", "9223372036854775807": "9223372036854775807"} {
+		var args extenderArgs
+		text := strings.NewReplacer(`"spillway.io/gang-pods":"16"`, `"spillway.io/gang-pods":"`+pods+`"`, `"nvidia.com/gpu":"4"`, `"nvidia.com/gpu":"`+gpus+`"`).Replace(call)
+		if err := json.Unmarshal([]byte(text), &args); err != nil {
+			t.Fatal(err)
+		}
+		if r := args.Pod.request("c1", "train"); r.GPUs <= mostGPUs { // the advisor refuses any that is larger
+			t.Errorf("%s pods of %s GPUs: got %d", pods, gpus, r.GPUs)
+		}
 	}
 }
 

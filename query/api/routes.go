@@ -73,7 +73,7 @@ type reportParam struct {
 	ClusterParam
 	Since    time.Time `query:"since" doc:"RFC 3339; empty = a week before until."`
 	Until    time.Time `query:"until" doc:"RFC 3339; empty = now."`
-	SlotGPUs uint32    `query:"slot_gpus" minimum:"1" maximum:"65535" default:"64" doc:"Size of the slots by which fragmentation is measured."`
+	SlotGPUs uint32    `query:"slot_gpus" minimum:"1" maximum:"65535" default:"64" doc:"Size of the slots by which fragmentation is measured; one that capacity is counted for, or above one node's GPUs."`
 }
 
 type spillsPage struct {
@@ -154,10 +154,13 @@ func (s *Server) spills(ctx context.Context, in *spillsParam) (*spillsPage, erro
 	if err != nil {
 		return nil, huma.Error422UnprocessableEntity(err.Error())
 	}
-	until := s.at(in.Until)
-	since := in.Since
-	if since.IsZero() {
-		since = until.Add(-24 * time.Hour)
+	span := SpanParam{Since: in.Since, Until: s.at(in.Until)}
+	if span.Since.IsZero() {
+		span.Since = span.Until.Add(-24 * time.Hour)
+	}
+	since, until, err := s.span(span)
+	if err != nil {
+		return nil, err
 	}
 	page, err := s.deps.Reader.Spills(ctx, read.SpillFilter{
 		Cluster: in.Cluster, User: in.User, Account: in.Acct, ServiceClass: in.Class, Cause: in.Cause, Traffic: in.Says,
@@ -225,13 +228,9 @@ func (s *Server) fleetMap(ctx context.Context, in *domainsParam) (*read.Map, err
 }
 
 func (s *Server) report(ctx context.Context, in *reportParam) (*read.Report, error) {
-	until := s.at(in.Until)
-	since := in.Since
-	if since.IsZero() {
-		since = until.Add(-7 * 24 * time.Hour)
-	}
-	if !since.Before(until) {
-		return nil, huma.Error422UnprocessableEntity("since must lie before until")
+	since, until, err := s.span(SpanParam{Since: in.Since, Until: in.Until})
+	if err != nil {
+		return nil, err
 	}
 	return s.deps.Reader.Report(ctx, in.Cluster, since, until, in.SlotGPUs, s.cfg.Links)
 }

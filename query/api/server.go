@@ -188,15 +188,17 @@ func (s *Server) plain(mux *http.ServeMux) {
 	})
 }
 
-// guard asks for the token on /v1, bounds the work in hand and the time of each answer, and measures.
+// guard asks for the token on /v1, and bounds there and for kube-scheduler, which has no token to send, the work in hand and
+// the time of each answer. The scheduler takes a refusal for no opinion: its configuration calls the extender ignorable.
 func (s *Server) guard(next http.Handler) http.Handler {
 	slots := make(chan struct{}, s.cfg.MaxConcurrent)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, "/v1/") {
+		asked := strings.HasPrefix(r.URL.Path, "/v1/")
+		if !asked && !strings.HasPrefix(r.URL.Path, "/scheduler/") {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if s.token != nil {
+		if asked && s.token != nil {
 			given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 			if !ok || subtle.ConstantTimeCompare([]byte(given), s.token) != 1 {
 				s.metrics.rejected.WithLabelValues("token").Inc()

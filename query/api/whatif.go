@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/query/live"
 	"github.com/spillway-io/spillway/query/read"
+	"github.com/spillway-io/spillway/schemas/event"
 )
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
@@ -187,13 +188,13 @@ func (s *Server) liveSlots(cluster string, n uint32) *read.Slots {
 	}
 	now := s.deps.Now()
 	out := &read.Slots{GPUs: n, Domains: []read.DomainSlot{}, Basis: read.SlotBasis}
-	oldest := 0.0
+	var used []*live.View
 	for name, v := range s.advisor.feed.Clusters(cluster) {
 		age, known := v.Age(now)
 		if !known || age > s.advisor.cfg.StaleAfter {
 			return nil
 		}
-		oldest = max(oldest, age.Seconds())
+		used = append(used, v)
 		for _, d := range v.Snapshot.Slots(int32(n)) {
 			label := (*string)(nil)
 			if s.deps.Reader != nil {
@@ -218,7 +219,35 @@ func (s *Server) liveSlots(cluster string, n uint32) *read.Slots {
 		}
 		return 1
 	})
-	at := now.Add(-time.Duration(oldest * float64(time.Second)))
-	out.Freshness = read.Freshness{AsOf: &at, AgeS: &oldest, Complete: true, Gaps: []string{}}
+	out.Freshness = liveFreshness(s.advisor.feed.Sources(), used, cluster, now)
+	return out
+}
+
+// liveFreshness is what an answer from the advisor's picture of one cluster (empty = all) says of itself. What jobs hold is
+// in the picture at once; where nodes sit waits for the passes.
+func liveFreshness(reports []*event.Source, used []*live.View, cluster string, now time.Time) read.Freshness {
+	sources := make([]read.Source, len(reports))
+	for i, r := range reports {
+		reported := event.Time(&r.ObservedAtMs)
+		s := read.Source{Cluster: r.GetCluster(), Source: r.GetSource(), ReportedAt: reported, Overdue: read.Overdue(reported, r.IntervalMs, now)}
+		if r.GoodAtMs != nil {
+			s.GoodAt = new(event.Time(r.GoodAtMs))
+		}
+		if r.Problem != "" {
+			s.Problem = &r.Problem
+		}
+		sources[i] = s
+	}
+	out := read.Summarize(sources, cluster, now)
+	for _, v := range used {
+		if lag := v.TopologyLag(now); lag > read.Grace {
+			out.Gap("where nodes of %s sit has changed since %s, and no pass has judged it: does `spillway enrich` run?", v.Cluster,
+				now.Add(-lag).UTC().Format(time.RFC3339))
+		}
+		if at := v.AsOf(); out.AsOf != nil && at.Before(*out.AsOf) {
+			out.AsOf, out.AgeS = &at, new(now.Sub(at).Seconds())
+		}
+	}
+	slices.Sort(out.Gaps)
 	return out
 }

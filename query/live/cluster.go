@@ -448,11 +448,21 @@ const (
 	reporting = 10 * time.Second
 )
 
+// recent gives the reports of the collectors that are in service.
+func (c *cluster) recent(now time.Time) (out []*event.Source) {
+	for _, r := range c.reports {
+		if now.Sub(event.Time(&r.ObservedAtMs)) <= forgotten {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
 // due is when the slowest collector of the cluster's jobs was to have read its source again; zero where none has reported.
 func (c *cluster) due(now time.Time) time.Time {
 	var oldest time.Time
-	for name, r := range c.reports {
-		if len(c.speakers) > 0 && !c.speakers[name] || r.GoodAtMs == nil || now.Sub(event.Time(&r.ObservedAtMs)) > forgotten {
+	for _, r := range c.recent(now) {
+		if len(c.speakers) > 0 && !c.speakers[r.GetSource()] || r.GoodAtMs == nil {
 			continue
 		}
 		at := event.Time(r.GoodAtMs).Add(reporting + time.Duration(r.GetIntervalMs())*time.Millisecond)

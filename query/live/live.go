@@ -5,6 +5,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -281,6 +282,15 @@ func (f *Feed) Clusters(name string) map[string]*View {
 	return out
 }
 
+// Sources gives the newest report of every collector of every cluster heard of in the last day, sorted; nil before the first
+// picture is complete. They are not to be changed.
+func (f *Feed) Sources() []*event.Source {
+	if s := f.current.Load(); s != nil {
+		return *s.sources.Load()
+	}
+	return nil
+}
+
 func names(views map[string]*View) []string {
 	out := make([]string, 0, len(views))
 	for n := range views {
@@ -323,8 +333,9 @@ type session struct {
 	moved     map[int]int64 // membership partition: offset of the newest record that the topology lacks
 	unfolded  map[cell][]change
 
-	wake  chan struct{}
-	views atomic.Pointer[map[string]*View]
+	wake    chan struct{}
+	views   atomic.Pointer[map[string]*View]
+	sources atomic.Pointer[[]*event.Source]
 }
 
 // cell is what one partition of membership says of one cluster.
@@ -364,6 +375,7 @@ func (f *Feed) open(ctx context.Context, old *session) (*session, error) {
 		wake: make(chan struct{}, 1), changed: true,
 	}
 	s.views.Store(&map[string]*View{})
+	s.sources.Store(&[]*event.Source{})
 	from, err := s.load(ctx)
 	if err != nil {
 		return nil, err
@@ -599,6 +611,14 @@ func (s *session) publish() {
 		}
 		views[name] = v
 	}
+	sources := []*event.Source{}
+	for _, c := range s.clusters {
+		sources = append(sources, c.recent(now)...)
+	}
+	slices.SortFunc(sources, func(a, b *event.Source) int {
+		return cmp.Or(cmp.Compare(a.GetCluster(), b.GetCluster()), cmp.Compare(a.GetSource(), b.GetSource()))
+	})
+	s.sources.Store(&sources)
 	s.views.Store(&views)
 	s.feed.m.publishes.Observe(time.Since(start).Seconds())
 }

@@ -353,6 +353,7 @@ func (s *session) loadSources(ctx context.Context, conn driver.Conn, now time.Ti
 		Cluster   string     `ch:"cluster"`
 		Source    string     `ch:"source"`
 		GoodAt    *time.Time `ch:"good_at"`
+		Problem   string     `ch:"problem"`
 		Interval  *uint32    `ch:"interval_ms"`
 		Reported  time.Time  `ch:"reported_at"`
 		Partition int32      `ch:"kafka_partition"`
@@ -360,7 +361,7 @@ func (s *session) loadSources(ctx context.Context, conn driver.Conn, now time.Ti
 	}
 	rows, err := ask[row](ctx, conn, "sources", at("since", now.Add(-forgotten)))
 	for _, r := range rows {
-		report := &event.Source{Cluster: r.Cluster, Source: r.Source, ObservedAtMs: r.Reported.UnixMilli(), IntervalMs: r.Interval}
+		report := &event.Source{Cluster: r.Cluster, Source: r.Source, ObservedAtMs: r.Reported.UnixMilli(), Problem: r.Problem, IntervalMs: r.Interval}
 		if r.GoodAt != nil {
 			report.GoodAtMs = event.Millis(*r.GoodAt)
 		}

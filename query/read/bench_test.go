@@ -92,3 +92,18 @@ func BenchmarkReport(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkFreshness asks what waits to be judged among two hours at 200 records a second, nothing remembered.
+func BenchmarkFreshness(b *testing.B) {
+	r := filled(b,
+		`INSERT INTO placement_events (kafka_partition, kafka_offset, loaded_at, cluster, job_id, scheduler, source, state, observed_at)
+			SELECT number % 6, intDiv(number, 6), toDateTime64('2026-11-29 10:00:00', 3) + number / 200, 'c', toString(cityHash64(number) % 100000), 'slurm', 'slurm.squeue', 'running', '2026-11-29 10:00:00' FROM numbers(1440000)`,
+		`INSERT INTO pass_progress (pass, raw_table, kafka_partition, next_offset, version)
+			SELECT 'judge', 'placement_events', number, 239900, toUnixTimestamp64Micro(toDateTime64('2026-11-29 11:59:57', 6)) FROM numbers(6)`)
+	for b.Loop() {
+		got, err := r.readUnjudged(context.Background(), noon, backlogWindow)
+		if err != nil || len(got) != 1 || got[0].Rows != 600 {
+			b.Fatal(got, err)
+		}
+	}
+}

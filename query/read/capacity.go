@@ -86,7 +86,7 @@ type followed struct {
 	version uint64
 	newest  map[[2]string]capacityRow
 	gone    withdrawals
-	sources []Source
+	told    reports
 }
 
 // withdrawals tells withdrawn rows that were seen before from new ones: the rows of the last version are read every time.
@@ -132,16 +132,16 @@ func (r *Reader) behind(ctx context.Context) {
 	}()
 }
 
-// follow brings the copy up to date and gives the domains of one cluster (empty = all) in name order, with the sources'
-// reports as of the same moment.
-func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source, error) {
+// follow brings the copy up to date and gives the domains of one cluster (empty = all) in name order, with the
+// reports of the same moment.
+func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, reports, error) {
 	f := r.capa
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch age := r.now().Sub(f.asked); {
 	case !f.loaded || age >= followAtMost:
 		if err := f.refresh(ctx, r); err != nil {
-			return nil, nil, err
+			return nil, reports{}, err
 		}
 		f.asked = r.now()
 	case age >= followEvery:
@@ -149,7 +149,7 @@ func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source
 	}
 	names, err := r.freshLabels(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, reports{}, err
 	}
 	out := make([]Domain, 0, len(f.newest))
 	for key, row := range f.newest {
@@ -161,7 +161,7 @@ func (r *Reader) follow(ctx context.Context, cluster string) ([]Domain, []Source
 	slices.SortFunc(out, func(a, b Domain) int {
 		return strings.Compare(a.Cluster+"/"+a.Domain, b.Cluster+"/"+b.Domain)
 	})
-	return out, f.sources, nil
+	return out, f.told, nil
 }
 
 func (f *capacityFollower) refresh(ctx context.Context, r *Reader) error {
@@ -202,7 +202,7 @@ func (f *capacityFollower) refresh(ctx context.Context, r *Reader) error {
 		}
 		f.version = max(f.version, row.Version)
 	}
-	f.sources, err = r.Sources(ctx)
+	f.told, err = r.reports(ctx)
 	f.loaded = err == nil
 	return err
 }
@@ -233,11 +233,11 @@ const SlotBasis = "GPUs only: usable, not held by a real job; above one node's G
 // Slots counts slots of n GPUs in each domain of a cluster (empty = all) from the copy in memory. A size below one node's
 // GPUs that capacity was not counted for is an error wrapping ErrNotFound that lists the sizes there are.
 func (r *Reader) Slots(ctx context.Context, cluster string, n uint32) (*Slots, error) {
-	domains, sources, err := r.follow(ctx, cluster)
+	domains, told, err := r.follow(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
-	out := &Slots{GPUs: n, Domains: make([]DomainSlot, 0, len(domains)), Basis: SlotBasis, Freshness: summarize(sources, cluster, r.now())}
+	out := &Slots{GPUs: n, Domains: make([]DomainSlot, 0, len(domains)), Basis: SlotBasis, Freshness: told.freshness(cluster, r.now())}
 	for _, d := range domains {
 		count, err := d.slots(n)
 		if err != nil {
@@ -253,28 +253,28 @@ func (r *Reader) Slots(ctx context.Context, cluster string, n uint32) (*Slots, e
 	return out, nil
 }
 
-// slots counts slots of n GPUs: as counted when the row was written, or from wholly free nodes for another size.
+// slots counts slots of n GPUs: as counted when the row was written, or from wholly free nodes for another size. The rule
+// stands in other places too; internal/testenv/slot_rule.csv tests them all.
 func (d Domain) slots(n uint32) (uint32, error) {
 	if count, ok := d.Slots[uint16(n)]; ok && n <= 0xffff {
 		return count, nil
 	}
-	if d.Nodes == 0 {
+	if d.Nodes == 0 || d.GPUs == 0 {
 		return 0, nil
 	}
-	perNode := d.GPUs / uint32(d.Nodes)
-	if perNode == 0 {
-		return 0, nil
-	}
+	// To the nearest: a node that lost a GPU must not make all nodes of the domain smaller.
+	perNode := max(1, (2*d.GPUs+uint32(d.Nodes))/(2*uint32(d.Nodes)))
 	if n <= perNode {
-		sizes := make([]int, 0, len(d.Slots))
-		for size := range d.Slots {
-			sizes = append(sizes, int(size))
-		}
-		slices.Sort(sizes)
-		return 0, fmt.Errorf("slots of %d GPUs: %w: capacity is counted for %v GPUs and any size above one node's %d; "+
-			"add the size to enrich.slot_sizes", n, ErrNotFound, sizes, perNode)
+		return 0, notCounted(n, slices.Collect(maps.Keys(d.Slots)), perNode)
 	}
 	return uint32(d.NodesFree) / ((n + perNode - 1) / perNode), nil
+}
+
+// notCounted refuses a size that only counting each node could answer.
+func notCounted(n uint32, sizes []uint16, perNode uint32) error {
+	slices.Sort(sizes)
+	return fmt.Errorf("slots of %d GPUs: %w: capacity is counted for %v GPUs and any size above one node's %d; "+
+		"add the size to enrich.slot_sizes", n, ErrNotFound, sizes, perNode)
 }
 
 // SlotsOf is how many slots of n GPUs the domain has; false when they were not counted for that size.
@@ -285,11 +285,11 @@ func (d Domain) SlotsOf(n uint32) (uint32, bool) {
 
 // DomainsNow lists every domain of a cluster (empty = all) from the copy in memory.
 func (r *Reader) DomainsNow(ctx context.Context, cluster string) (*Domains, error) {
-	domains, sources, err := r.follow(ctx, cluster)
+	domains, told, err := r.follow(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
-	return &Domains{At: r.now(), Domains: domains, Freshness: summarize(sources, cluster, r.now())}, nil
+	return &Domains{At: r.now(), Domains: domains, Freshness: told.freshness(cluster, r.now())}, nil
 }
 
 // DomainsAt lists every domain of a cluster (empty = all) as it stood at a moment.

@@ -1,8 +1,11 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -47,32 +50,64 @@ type DomainJob struct {
 	DomainsUsed  uint64     `json:"domains_used" ch:"domains_used"`
 }
 
-// DomainAt gives one domain at a moment, by its id or by its label. A domain never heard of wraps ErrNotFound; one id in
-// several clusters wraps ErrAmbiguous.
-func (r *Reader) DomainAt(ctx context.Context, cluster, domain string, at time.Time) (*DomainAt, error) {
+// find gives the domain of a name, which is its id or its label, and its capacity at a moment, nil where nothing was recorded
+// by then. Where a cluster is named its id comes before labels; else a name of several domains wraps ErrAmbiguous and names
+// them. Without a cluster a name that nobody bears wraps ErrNotFound.
+func (r *Reader) find(ctx context.Context, cluster, name string, at time.Time) (key [2]string, capacity *capacityRow, err error) {
 	names, err := r.freshLabels(ctx)
 	if err != nil {
-		return nil, err
+		return key, nil, err
 	}
-	if named := names.named(cluster, domain); len(named) == 1 {
-		cluster, domain = named[0][0], named[0][1]
+	ask := func(cluster, domain string) ([]capacityRow, error) {
+		return rows[capacityRow](ctx, r, "domains_at", params{"cluster": cluster, "domain": domain}.time("at", at))
 	}
-	capacity, err := rows[capacityRow](ctx, r, "domains_at", params{"cluster": cluster, "domain": domain}.time("at", at))
+	got, err := ask(cluster, name)
+	if err != nil {
+		return key, nil, err
+	}
+	if cluster != "" && len(got) == 1 {
+		return [2]string{cluster, name}, &got[0], nil
+	}
+	found := names.named(cluster, name)
+	for _, c := range got {
+		found = append(found, [2]string{c.Cluster, c.Domain})
+	}
+	switch {
+	case len(found) > 1:
+		slices.SortFunc(found, func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+		each := make([]string, len(found))
+		for i, key := range found {
+			each[i] = key[1] + " of " + key[0]
+		}
+		return key, nil, fmt.Errorf("domain %s is one of %s: %w: say which with cluster, and by its id", name, strings.Join(each, ", "), ErrAmbiguous)
+	case len(found) == 0 && cluster == "":
+		return key, nil, fmt.Errorf("domain %s at %s: %w: `spillway domains` lists those there are", name, at.UTC().Format(time.RFC3339), ErrNotFound)
+	case len(found) == 0:
+		return [2]string{cluster, name}, nil, nil // it may have nodes
+	case len(got) == 0:
+		if got, err = ask(found[0][0], found[0][1]); err != nil || len(got) == 0 {
+			return found[0], nil, err
+		}
+	}
+	return found[0], &got[0], nil
+}
+
+// DomainAt gives one domain at a moment, by its id or by its label. A domain never heard of wraps ErrNotFound; a name that
+// several bear wraps ErrAmbiguous.
+func (r *Reader) DomainAt(ctx context.Context, cluster, domain string, at time.Time) (*DomainAt, error) {
+	key, capacity, err := r.find(ctx, cluster, domain, at)
 	if err != nil {
 		return nil, err
 	}
-	if len(capacity) > 1 {
-		return nil, fmt.Errorf("domain %s is known in %s and %s: %w: say which with cluster", domain,
-			capacity[0].Cluster, capacity[1].Cluster, ErrAmbiguous)
-	}
+	return r.domainAt(ctx, key, capacity, at)
+}
+
+func (r *Reader) domainAt(ctx context.Context, key [2]string, capacity *capacityRow, at time.Time) (_ *DomainAt, err error) {
+	cluster, domain := key[0], key[1]
 	out := &DomainAt{At: at, Nodes: []DomainNode{}, Jobs: []DomainJob{}}
-	if len(capacity) == 1 {
-		d := capacity[0].domain(names)
-		out.Capacity, cluster = &d, d.Cluster
-	}
-	if cluster == "" {
-		return nil, fmt.Errorf("domain %s at %s: %w: `spillway domains` lists those there are", domain,
-			at.UTC().Format(time.RFC3339), ErrNotFound)
+	if capacity != nil {
+		d := capacity.domain(r.labels)
+		out.Capacity = &d
 	}
 	p := params{"cluster": cluster, "domain": domain}.time("at", at)
 	if out.Nodes, err = rows[DomainNode](ctx, r, "domain_nodes_at", p); err != nil {

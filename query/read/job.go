@@ -149,7 +149,7 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 	var verdicts []judgedRow
 	var told []toldRow
 	var names *labels
-	var sources []Source
+	var heard reports
 	// Each is short and mostly waiting for the server, so none waits for another, even to learn which cluster it is.
 	key := params{"cluster": cluster, "job_id": jobID}
 	g, gctx := errgroup.WithContext(ctx)
@@ -158,7 +158,7 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 	g.Go(func() (err error) { verdicts, err = rows[judgedRow](gctx, r, "verdicts_of_job", key); return })
 	g.Go(func() (err error) { told, err = rows[toldRow](gctx, r, "evidence_of_job", key); return })
 	g.Go(func() (err error) { names, err = r.freshLabels(gctx); return })
-	g.Go(func() (err error) { sources, err = r.Sources(gctx); return })
+	g.Go(func() (err error) { heard, err = r.reports(gctx); return })
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 	cluster = runs[0].Cluster
 	here := func(row newestRow) bool { return row.Cluster == cluster && row.Deleted == 0 }
 	slices.SortFunc(held, func(a, b placementRow) int { return cmp.Compare(a.Seq, b.Seq) })
-	job := &Job{Cluster: cluster, JobID: jobID, Attempts: make([]Attempt, len(runs)), Freshness: summarize(sources, cluster, r.now())}
+	job := &Job{Cluster: cluster, JobID: jobID, Attempts: make([]Attempt, len(runs)), Freshness: heard.freshness(cluster, r.now())}
 	for i, run := range runs {
 		a := run.attempt()
 		for _, h := range held {

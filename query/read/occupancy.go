@@ -3,7 +3,6 @@ package read
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -50,18 +49,19 @@ type Occupier struct {
 }
 
 // Occupancy gives who held GPUs of a domain, named by id or label, at some time in [since, until), at most limit
-// placements. A domain nobody knew by until wraps ErrNotFound; one known in several clusters wraps ErrAmbiguous.
+// placements. A domain nobody knew by until wraps ErrNotFound; a name that several bear wraps ErrAmbiguous.
 func (r *Reader) Occupancy(ctx context.Context, cluster, domain string, since, until time.Time, limit uint64) (*Occupancy, error) {
-	at, err := r.DomainAt(ctx, cluster, domain, until)
+	key, capacity, err := r.find(ctx, cluster, domain, until)
 	if err != nil {
 		return nil, err
 	}
-	if at.Capacity == nil && cluster == "" {
-		return nil, fmt.Errorf("domain %s: %w: nothing was recorded of its capacity: name its cluster", domain, ErrNotFound)
+	at, err := r.domainAt(ctx, key, capacity, until)
+	if err != nil {
+		return nil, err
 	}
-	out := &Occupancy{Cluster: cluster, Domain: domain, Since: since, Until: until, Stays: []Stay{}, Accounts: []Occupier{}, Freshness: at.Freshness}
-	if c := at.Capacity; c != nil {
-		out.Cluster, out.Domain, out.Label = c.Cluster, c.Domain, c.Label
+	out := &Occupancy{
+		Cluster: key[0], Domain: key[1], Label: r.labels.label(key[0], key[1]), Since: since, Until: until, Stays: []Stay{}, Accounts: []Occupier{},
+		Freshness: at.Freshness,
 	}
 	got, err := rows[struct {
 		JobID       string    `ch:"job_id"`

@@ -39,12 +39,14 @@ type Reader struct {
 	heard  *heard
 	maps   *mapMemory
 
+	backlog *backlog
+
 	exceptions *exceptionMemory
 }
 
 // New gives a reader over a connection whose user needs SELECT only.
 func New(conn driver.Conn, now func() time.Time) *Reader {
-	return &Reader{conn: conn, now: now, capa: &capacityFollower{}, labels: &labels{}, heard: &heard{}, maps: &mapMemory{byKey: map[string]*Map{}},
+	return &Reader{conn: conn, now: now, capa: &capacityFollower{}, labels: &labels{}, heard: &heard{}, backlog: &backlog{}, maps: &mapMemory{byKey: map[string]*Map{}},
 		exceptions: &exceptionMemory{asking: make(chan struct{}, 1)}}
 }
 

@@ -84,7 +84,8 @@ const (
 )
 
 // Report sums [since, until) up, for one cluster or all (empty), with slots of so many GPUs as the measure of
-// fragmentation.
+// fragmentation. A size that capacity was not counted for over all of that time is an error wrapping ErrNotFound that lists the
+// sizes there are.
 func (r *Reader) Report(ctx context.Context, cluster string, since, until time.Time, slot uint32, links Links) (*Report, error) {
 	if now := r.now(); until.After(now) {
 		until = now
@@ -215,6 +216,10 @@ func (r *Reader) reportStranded(ctx context.Context, out *Report, accounts map[[
 		Stranded float64 `ch:"stranded_gpu_hours"`
 		Free     float64 `ch:"free_gpu_hours"`
 		Usable   float64 `ch:"usable_gpu_hours"`
+
+		Refused uint8    `ch:"refused"` // capacity was not counted for the size
+		Sizes   []uint16 `ch:"counted_sizes"`
+		PerNode uint32   `ch:"node_gpus"`
 	}
 	span := out.Until.Sub(out.Since)
 	step := max(reportStep, (span / reportSamples).Round(time.Minute)).Round(time.Second)
@@ -227,6 +232,9 @@ func (r *Reader) reportStranded(ctx context.Context, out *Report, accounts map[[
 		return err
 	}
 	for _, g := range got {
+		if g.Refused != 0 {
+			return notCounted(slot, g.Sizes, g.PerNode)
+		}
 		out.Stranded.StrandedGPUHours += g.Stranded
 		out.Stranded.FreeGPUHours += g.Free
 		out.Stranded.UsableGPUHours += g.Usable

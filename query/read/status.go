@@ -2,7 +2,7 @@ package read
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"time"
 )
 
@@ -25,9 +25,9 @@ type RawTable struct {
 
 // Unjudged is how far the passes are behind on one raw table.
 type Unjudged struct {
-	Table  string    `json:"table" ch:"raw_table"`
-	Rows   uint64    `json:"rows" ch:"rows_behind"`
-	Oldest time.Time `json:"oldest_loaded_at" ch:"oldest_loaded_at"`
+	Table  string    `json:"table"`
+	Rows   uint64    `json:"rows"`
+	Oldest time.Time `json:"oldest_loaded_at"`
 }
 
 // DeadLetter counts records that could not be used for one reason.
@@ -38,12 +38,6 @@ type DeadLetter struct {
 	Records uint64    `json:"records" ch:"records"`
 	Newest  time.Time `json:"newest" ch:"newest"`
 }
-
-// Rows loaded longer ago than this are not searched for the unjudged.
-const unjudgedWindow = 2 * time.Hour
-
-// lagTolerance is how long a row may wait for its pass before the answer counts as incomplete.
-const lagTolerance = 5 * time.Second
 
 // Status answers from metadata and recent rows only.
 func (r *Reader) Status(ctx context.Context) (*Status, error) {
@@ -70,20 +64,31 @@ func (r *Reader) Status(ctx context.Context) (*Status, error) {
 		}
 		out.Raw = append(out.Raw, row)
 	}
-	if out.Unjudged, err = rows[Unjudged](ctx, r, "unjudged", params{}.time("since", now.Add(-unjudgedWindow))); err != nil {
+	waits, err := r.readUnjudged(ctx, now, statusWindow)
+	if err != nil {
 		return nil, err
 	}
+	out.Unjudged = byTable(waits)
 	if out.DeadLetters, err = rows[DeadLetter](ctx, r, "dead_letters", params{}.time("since", now.Add(-24*time.Hour))); err != nil {
 		return nil, err
 	}
-	out.Freshness = summarize(sources, "", now)
-	for _, u := range out.Unjudged {
-		if now.Sub(u.Oldest) > lagTolerance {
-			out.Freshness.Complete = false
-			out.Freshness.Gaps = append(out.Freshness.Gaps, fmt.Sprintf("%d rows of %s wait to be judged since %s", u.Rows, u.Table,
-				u.Oldest.UTC().Format(time.RFC3339)))
+	out.Freshness = reports{sources, late(waits, now)}.freshness("", now)
+	out.DeadLetters = orEmpty(out.DeadLetters)
+	return out, nil
+}
+
+// byTable sums up what waits in all clusters.
+func byTable(waits []wait) []Unjudged {
+	out := []Unjudged{}
+	for _, w := range waits {
+		i := slices.IndexFunc(out, func(u Unjudged) bool { return u.Table == w.Table })
+		if i < 0 {
+			i, out = len(out), append(out, Unjudged{Table: w.Table, Oldest: w.Oldest})
+		}
+		out[i].Rows += w.Rows
+		if w.Oldest.Before(out[i].Oldest) {
+			out[i].Oldest = w.Oldest
 		}
 	}
-	out.Unjudged, out.DeadLetters = orEmpty(out.Unjudged), orEmpty(out.DeadLetters)
-	return out, nil
+	return out
 }

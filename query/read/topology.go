@@ -2,7 +2,6 @@ package read
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spillway-io/spillway/schemas/event"
@@ -61,25 +60,23 @@ func (r *Reader) TopologyHealth(ctx context.Context, cluster string) (*TopologyH
 	if out.Missing, err = rows[ClusterNode](ctx, r, "unplaced_nodes", p); err != nil {
 		return nil, err
 	}
-	sources, err := r.Sources(ctx)
+	told, err := r.reports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range sources {
+	for _, s := range told.sources {
 		if event.Covers(cluster, s.Cluster) {
 			out.Sources = append(out.Sources, s)
 		}
 	}
-	out.Freshness = summarize(sources, cluster, r.now())
+	out.Freshness = told.freshness(cluster, r.now())
 	for _, c := range out.Coverage {
 		if c.Reason != "" {
-			out.Freshness.Complete = false
-			out.Freshness.Gaps = append(out.Freshness.Gaps, fmt.Sprintf("%d nodes of %s have no known domain: %s", c.Nodes, c.Cluster, c.Reason))
+			out.Freshness.Gap("%d nodes of %s have no known domain: %s", c.Nodes, c.Cluster, c.Reason)
 		}
 	}
 	if len(out.Missing) > 0 {
-		out.Freshness.Complete = false
-		out.Freshness.Gaps = append(out.Freshness.Gaps, fmt.Sprintf("%d nodes have no membership record: check the topology collector", len(out.Missing)))
+		out.Freshness.Gap("%d nodes have no membership record: check the topology collector", len(out.Missing))
 	}
 	out.Coverage, out.Conflicts, out.Missing = orEmpty(out.Coverage), orEmpty(out.Conflicts), orEmpty(out.Missing)
 	out.Sources = orEmpty(out.Sources)

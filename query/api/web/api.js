@@ -1,8 +1,11 @@
 // Questions to Spillway's own API. A refusal becomes a Refusal with the problem's words; 401 asks for the token.
 
+// wrong says what is wrong with which parameter, where the problem tells.
+const wrong = (problem) => (problem.errors ?? []).map((e) => [e.location, e.message].filter(Boolean).join(": ")).join("; ");
+
 export class Refusal extends Error {
   constructor(status, problem) {
-    super(problem.detail || problem.title || `Spillway answered ${status}`);
+    super([problem.detail || problem.title || `Spillway answered ${status}`, wrong(problem)].filter(Boolean).join(": "));
     this.status = status;
     this.problem = problem;
   }

@@ -1,5 +1,7 @@
 -- GPU-hours that were free and in no slot of a size, sampled every step, by the accounts that held the rest of the domain:
 -- each has the part of it that its GPUs are of all held there. Account '' = nobody held anything there.
+-- Sizes that were not counted follow from the wholly free nodes, as query/read/capacity.go has it; up to one node's GPUs
+-- nothing tells, and uncounted says so.
 -- Parameters: cluster ('' = any but probe_cluster), since, until, step (seconds), samples, size (GPUs).
 WITH rows AS
 (
@@ -18,9 +20,10 @@ WITH rows AS
 ),
 states AS
 (
-    SELECT cluster, domain, minute, gpus_usable, gpus_free,
-           if(has(slot_sizes, {size:UInt32}), slots[indexOf(slot_sizes, {size:UInt32})],
-              if(nodes = 0 OR gpus = 0, 0, intDiv(nodes_free, ceil({size:UInt32} / (gpus / nodes))))) AS fit
+    SELECT cluster, domain, minute, gpus_usable, gpus_free, slot_sizes, greatest(1, intDiv(2 * gpus + nodes, 2 * greatest(nodes, 1))) AS per_node,
+           has(slot_sizes, {size:UInt32}) AS counted, NOT counted AND gpus > 0 AND {size:UInt32} <= per_node AS uncounted,
+           multiIf(counted, slots[indexOf(slot_sizes, {size:UInt32})], gpus = 0 OR uncounted, 0,
+                   toUInt32(intDiv(nodes_free, intDiv({size:UInt32} + per_node - 1, per_node)))) AS fit
     FROM rows
 ),
 grid AS
@@ -32,7 +35,8 @@ grid AS
 sampled AS
 (
     SELECT g.cluster AS cluster, g.domain AS domain, g.moment AS moment, s.gpus_usable AS gpus_usable,
-           s.gpus_free AS gpus_free, s.fit AS fit, s.gpus_free - least(s.gpus_free, s.fit * {size:UInt32}) AS stranded
+           s.gpus_free AS gpus_free, s.gpus_free - least(s.gpus_free, s.fit * {size:UInt32}) AS stranded, s.uncounted AS uncounted,
+           s.slot_sizes AS slot_sizes, s.per_node AS per_node
     FROM grid AS g
     ASOF INNER JOIN states AS s ON s.cluster = g.cluster AND s.domain = g.domain AND g.at >= s.minute
 ),
@@ -88,11 +92,12 @@ held AS
 SELECT cluster, account, length(parts) > 0 AS held_something,
        sum(stranded * share) * {step:UInt32} / 3600 AS stranded_gpu_hours,
        sum(gpus_free * share) * {step:UInt32} / 3600 AS free_gpu_hours,
-       sum(gpus_usable * share) * {step:UInt32} / 3600 AS usable_gpu_hours
+       sum(gpus_usable * share) * {step:UInt32} / 3600 AS usable_gpu_hours,
+       max(uncounted) AS refused, anyIf(slot_sizes, uncounted) AS counted_sizes, toUInt32(anyIf(per_node, uncounted)) AS node_gpus
 FROM
 (
     SELECT s.cluster AS cluster, s.stranded AS stranded, s.gpus_free AS gpus_free, s.gpus_usable AS gpus_usable,
-           h.by_account.1 AS accounts, h.by_account.2 AS parts
+           s.uncounted AS uncounted, s.slot_sizes AS slot_sizes, s.per_node AS per_node, h.by_account.1 AS accounts, h.by_account.2 AS parts
     FROM sampled AS s
     LEFT JOIN held AS h ON h.cluster = s.cluster AND h.domain = s.domain AND h.moment = s.moment
 )

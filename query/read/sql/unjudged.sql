@@ -1,26 +1,18 @@
--- Raw rows that no pass has judged yet. loaded_at bounds the search: a pass that is further behind than that is reported
--- as such by its progress. Parameter: since.
-SELECT raw_table, sum(behind) AS rows_behind, minIf(oldest, behind > 0) AS oldest_loaded_at
-FROM
-(
-    SELECT t.raw_table AS raw_table, t.kafka_partition AS kafka_partition,
-           countIf(t.kafka_offset >= p.next_offset) AS behind, minIf(t.loaded_at, t.kafka_offset >= p.next_offset) AS oldest
-    FROM
-    (
-        SELECT 'placement_events' AS raw_table, kafka_partition, kafka_offset, loaded_at FROM placement_events WHERE loaded_at >= {since:DateTime64(3)}
-        UNION ALL
-        SELECT 'membership_events', kafka_partition, kafka_offset, loaded_at FROM membership_events WHERE loaded_at >= {since:DateTime64(3)}
-        UNION ALL
-        SELECT 'node_events', kafka_partition, kafka_offset, loaded_at FROM node_events WHERE loaded_at >= {since:DateTime64(3)}
-    ) AS t
-    LEFT JOIN
-    (
-        SELECT raw_table, kafka_partition, max(next_offset) AS next_offset
-        FROM pass_progress
-        GROUP BY raw_table, kafka_partition
-    ) AS p ON p.raw_table = t.raw_table AND p.kafka_partition = t.kafka_partition
-    GROUP BY raw_table, kafka_partition
-)
-GROUP BY raw_table
-HAVING rows_behind > 0
-ORDER BY raw_table
+-- Raw rows that no pass has judged yet, by cluster. loaded_at bounds the search: so many seconds before a moment, or before
+-- the last pass where that was earlier, so that what the passes left when they stopped is found as long as they stand still.
+-- Parameters: now, window (seconds).
+WITH least({now:DateTime64(3)}, (SELECT fromUnixTimestamp64Micro(toInt64(max(version))) FROM pass_progress)) - toIntervalSecond({window:UInt32}) AS first,
+    (SELECT mapFromArrays(groupArray(kafka_partition), groupArray(next))
+     FROM (SELECT kafka_partition, max(next_offset) AS next FROM pass_progress WHERE raw_table = 'placement_events' GROUP BY kafka_partition)) AS placements,
+    (SELECT mapFromArrays(groupArray(kafka_partition), groupArray(next))
+     FROM (SELECT kafka_partition, max(next_offset) AS next FROM pass_progress WHERE raw_table = 'membership_events' GROUP BY kafka_partition)) AS memberships,
+    (SELECT mapFromArrays(groupArray(kafka_partition), groupArray(next))
+     FROM (SELECT kafka_partition, max(next_offset) AS next FROM pass_progress WHERE raw_table = 'node_events' GROUP BY kafka_partition)) AS nodes
+SELECT 'placement_events' AS raw_table, cluster, count() AS rows_behind, min(loaded_at) AS oldest_loaded_at
+FROM placement_events WHERE loaded_at >= first AND kafka_offset >= placements[kafka_partition] GROUP BY cluster
+UNION ALL
+SELECT 'membership_events', cluster, count(), min(loaded_at)
+FROM membership_events WHERE loaded_at >= first AND kafka_offset >= memberships[kafka_partition] GROUP BY cluster
+UNION ALL
+SELECT 'node_events', cluster, count(), min(loaded_at)
+FROM node_events WHERE loaded_at >= first AND kafka_offset >= nodes[kafka_partition] GROUP BY cluster

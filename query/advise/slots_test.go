@@ -1,0 +1,38 @@
+package advise
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/spillway-io/spillway/internal/testenv"
+)
+
+// TestSlotRule: what is counted from nodes is what others make of a domain's totals.
+func TestSlotRule(t *testing.T) {
+	for _, c := range testenv.SlotCases(t) {
+		if c.GPUs == 0 || c.Slots < 0 {
+			continue // a topology has no nodes without GPUs, and counts each node where others cannot
+		}
+		var specs []NodeSpec
+		for i, gpus := range c.Each() {
+			specs = append(specs, NodeSpec{Name: fmt.Sprintf("n%02d", i), Domain: "d", GPUs: gpus})
+		}
+		topo, err := NewTopology(1, nil, specs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := NewState(topo)
+		h := &Hold{Key: "7", Job: "7", Unsaved: -1, Restart: -1}
+		for n := int32(c.NodesFree); n < int32(c.Nodes); n++ {
+			h.Nodes = append(h.Nodes, Share{Node: n, GPUs: topo.Nodes[n].GPUs})
+		}
+		if len(h.Nodes) > 0 {
+			if err := state.Hold(h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := state.Publish(100).Slots(int32(c.Size)); len(got) != 1 || int(got[0].Slots) != c.Slots {
+			t.Errorf("%s: got %+v, want %d", c.Says, got, c.Slots)
+		}
+	}
+}
