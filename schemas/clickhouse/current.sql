@@ -598,6 +598,9 @@ CREATE TABLE source_events
     `good_at` Nullable(DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
     `problem` String CODEC(ZSTD(1)),
     `interval_ms` Nullable(UInt32),
+    `told_source` Array(LowCardinality(String)),
+    `told_since` Array(DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
+    `told_good` Array(DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
     `observed_at` DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
     INDEX by_offset kafka_offset TYPE minmax GRANULARITY 1
 )

@@ -114,6 +114,28 @@ func TestRunsThatEndedWhileNothingRanAreFoundAtTheStart(t *testing.T) {
 	}
 }
 
+// TestSourceRecordsSaySinceWhenAllIsTold: what ended while no collector ran, and accounting does not tell, ends by this.
+func TestSourceRecordsSaySinceWhenAllIsTold(t *testing.T) {
+	restd := newFakeRestd(t)
+	server := httptest.NewServer(restd)
+	defer server.Close()
+	out := &collecttest.Sink{}
+	begun := time.Now().UnixMilli()
+	defer runCollector(t, collector(t, restConfig(t, server.URL), Deps{}), out)()
+	out.Wait(t, "a source record says so of jobs and nodes", func(records []event.Record) bool {
+		for _, r := range records {
+			if s, ok := r.(*event.Source); ok {
+				told := map[string]bool{}
+				for _, x := range s.GetTold() {
+					told[x.GetSource()] = x.GetSinceMs() >= begun && x.GetGoodAtMs() >= x.GetSinceMs()
+				}
+				return len(told) == 3 && told[SourceREST] && told[SourceSqueue] && told[SourceNodes]
+			}
+		}
+		return false
+	})
+}
+
 func TestCommandFailures(t *testing.T) {
 	good := `{"jobs":[],"errors":[],"warnings":[]}`
 	for name, c := range map[string]struct {

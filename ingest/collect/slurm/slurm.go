@@ -296,7 +296,7 @@ func (c *Collector) report(ctx context.Context, out collect.Emitter, failure err
 	}
 	rec := &event.Source{
 		Cluster: c.poller.Cluster(), Source: Name, ObservedAtMs: now.UnixMilli(), GoodAtMs: event.Millis(c.good), Problem: problem,
-		IntervalMs: new(uint32(c.cfg.Interval.Milliseconds())),
+		IntervalMs: new(uint32(c.cfg.Interval.Milliseconds())), Told: c.told(),
 	}
 	if rec.Cluster == "" {
 		return // not known before the first good read; until then the log tells
@@ -305,6 +305,20 @@ func (c *Collector) report(ctx context.Context, out collect.Emitter, failure err
 		return // the read's own records fail to go the same way, and that is told
 	}
 	c.reported, c.problem = now, problem
+}
+
+// told says which records of earlier runs of the collector are void unless told again: those of jobs, whichever way they
+// were read, and those of nodes.
+func (c *Collector) told() (out []*event.Told) {
+	add := func(source string, since, good time.Time) {
+		if !since.IsZero() {
+			out = append(out, &event.Told{Source: source, SinceMs: since.UnixMilli(), GoodAtMs: good.UnixMilli()})
+		}
+	}
+	add(SourceREST, c.poller.ToldSince(), c.good)
+	add(SourceSqueue, c.poller.ToldSince(), c.good)
+	add(SourceNodes, c.nodes.ToldSince(), c.nodesAt)
+	return out
 }
 
 // backoff doubles from first up to maxBackoff.
