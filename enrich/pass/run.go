@@ -29,6 +29,11 @@ func (p *Passes) Run(ctx context.Context) error {
 		if did.Rows > 0 {
 			worked = time.Now()
 		}
+		if err == nil {
+			if err := p.unseen(ctx); err != nil && ctx.Err() == nil {
+				p.log.Error("what its source no longer tells goes on, trying again in a minute", "error", err)
+			}
+		}
 		switch {
 		case err == nil:
 			pause = p.cfg.RetryMin

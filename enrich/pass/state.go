@@ -26,6 +26,9 @@ type runState struct {
 	clusters  map[string]*cluster   // what is in memory of them
 	rulings   rulings
 	writing   *writing // nil: nothing is on its way
+
+	unseen   map[[2]string]compared // by cluster and source: what was told in full and compared with the tables
+	unseenAt time.Time              // when source records were last looked at for that
 }
 
 const passName = "judge"

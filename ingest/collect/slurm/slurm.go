@@ -204,7 +204,7 @@ func (c *Collector) pollNodes(ctx context.Context, out collect.Emitter) error {
 }
 
 // closeRuns finds the ends of runs that are not listed any more, and after a start of those that ended while no collector
-// was running.
+// was running, as far back as LookBack. The rest of these ends by what told says.
 func (c *Collector) closeRuns(ctx context.Context, out collect.Emitter) error {
 	now := c.deps.Now()
 	var failure error
