@@ -45,7 +45,8 @@ type Collector struct {
 	// Of the poll loop alone.
 	since, nodesSince time.Time // LastUpdate of the last full answer
 	full              time.Time // when jobs were last read in full
-	nodesAt           time.Time
+	nodesAt           time.Time // when nodes were last read
+	nodesFull         time.Time // and in full
 	lookedBack        bool
 	good              time.Time // of the last good read of jobs
 	reported          time.Time // of the last source record
@@ -182,7 +183,11 @@ func (c *Collector) pollNodes(ctx context.Context, out collect.Emitter) error {
 	asked := c.deps.Now()
 	reading, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	read := c.source.Nodes(reading, c.nodesSince)
+	since := c.nodesSince
+	if c.cfg.Refresh > 0 && asked.Sub(c.nodesFull) >= c.cfg.Refresh {
+		since = time.Time{}
+	}
+	read := c.source.Nodes(reading, since)
 	if read == nil {
 		return nil
 	}
@@ -197,7 +202,7 @@ func (c *Collector) pollNodes(ctx context.Context, out collect.Emitter) error {
 	c.nodes.Commit()
 	c.nodesAt = asked
 	if !meta.Unchanged {
-		c.nodesSince = meta.LastUpdate
+		c.nodesSince, c.nodesFull = meta.LastUpdate, asked
 		c.deps.Metrics.Good("nodes", meta.Records, c.good)
 	}
 	return nil
