@@ -116,7 +116,8 @@ type Deps struct {
 	Emit func(ctx context.Context, records ...event.Record) error
 }
 
-// Passes is one run of the enrichment. Only one may work on a database at a time; its methods are not for concurrent use.
+// Passes is one run of the enrichment. Only one may work on a database at a time, or they end with ErrNotAlone; its methods
+// are not for concurrent use.
 type Passes struct {
 	cfg    Config
 	conn   driver.Conn

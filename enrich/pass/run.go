@@ -19,7 +19,7 @@ const (
 )
 
 // Run passes until ctx ends, and then returns nil. A pass that fails is tried again after a pause: every step may be
-// repeated, and progress is written last.
+// repeated, and progress is written last. It ends with ErrNotAlone when others work on the database.
 func (p *Passes) Run(ctx context.Context) error {
 	pause := p.cfg.RetryMin
 	var worked time.Time // when a pass last had something to do
@@ -47,6 +47,8 @@ func (p *Passes) Run(ctx context.Context) error {
 			}
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, ErrNotAlone):
+			return err
 		default:
 			p.log.Error("pass failed, trying again", "in", pause, "error", err)
 			p.rest(ctx, pause, false)
@@ -331,6 +333,9 @@ func (p *Passes) rejudge(ctx context.Context, from, to time.Time) (s Stats, err 
 	}
 	s.Touched = len(keys)
 	if s.Judged, err = p.judge(ctx, keys); err != nil {
+		return s, err
+	}
+	if _, err := p.look(ctx); err != nil { // a stage that was not stopped may have judged by the old rule meanwhile
 		return s, err
 	}
 	return s, p.finish(ctx, nil)

@@ -3,6 +3,7 @@ package pass
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ type runState struct {
 
 	next      map[partitionOf]int64 // first offset not judged yet
 	watermark uint64                // version of the last pass that finished
+	finishing uint64                // version of the last pass whose progress was sent, stored or not
 	unclean   bool                  // rows of a pass that did not finish may exist
 	seen      map[string]uint64     // rows of the raw tables when all of them were judged; nil: not known
 	clusters  map[string]*cluster   // what is in memory of them
@@ -41,7 +43,7 @@ func (p *Passes) load(ctx context.Context) error {
 	}
 	s.next, s.clusters, s.watermark = map[partitionOf]int64{}, map[string]*cluster{}, 0
 	rows, err := p.conn.Query(ctx, `SELECT raw_table, kafka_partition, next_offset, version FROM pass_progress
-		WHERE pass = '` + passName + `' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
+		WHERE pass = '`+passName+`' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
 	if err != nil {
 		return fmt.Errorf("read progress: %w", err)
 	}
@@ -89,6 +91,7 @@ func (p *Passes) finish(ctx context.Context, b batch) error {
 		w.add(passName, r.Table, r.Partition, r.To, p.version)
 	}
 	w.add(passName, progressMarker, int32(0), int64(0), p.version)
+	p.state.finishing = p.version
 	if err := p.write(ctx, w); err != nil {
 		return err
 	}
@@ -105,13 +108,23 @@ var rawTables = []string{rawMembership, rawNodes, rawPlacements}
 // Follows says that rows of a table are something to pass over.
 func Follows(table string) bool { return slices.Contains(rawTables, table) }
 
-// look counts the rows of the raw tables, at next to no cost: a count changes whenever something is loaded.
+// ErrNotAlone says that other passes have finished on the same database since these did.
+var ErrNotAlone = errors.New("another enrich stage, or a rejudge, works on the same database, and only one may: stop all but one, " +
+	"and start that one again so that it reads how far they came")
+
+// look counts the rows of the raw tables, at next to no cost: a count changes whenever something is loaded. It is
+// ErrNotAlone when somebody else has written progress.
 func (p *Passes) look(ctx context.Context) (map[string]uint64, error) {
 	var counts [3]uint64
-	err := p.conn.QueryRow(ctx, "SELECT (SELECT count() FROM "+rawTables[0]+"), (SELECT count() FROM "+rawTables[1]+"), (SELECT count() FROM "+rawTables[2]+")").
-		Scan(&counts[0], &counts[1], &counts[2])
+	var newest uint64
+	err := p.conn.QueryRow(ctx, "SELECT (SELECT count() FROM "+rawTables[0]+"), (SELECT count() FROM "+rawTables[1]+"), (SELECT count() FROM "+rawTables[2]+
+		"), (SELECT max(version) FROM pass_progress WHERE pass = '"+passName+"')").
+		Scan(&counts[0], &counts[1], &counts[2], &newest)
 	if err != nil {
 		return nil, fmt.Errorf("look for new records: %w", err)
+	}
+	if newest > p.state.watermark && newest != p.state.finishing {
+		return nil, fmt.Errorf("look for new records: %w", ErrNotAlone)
 	}
 	seen := map[string]uint64{}
 	for i, table := range rawTables {
