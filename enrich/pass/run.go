@@ -335,7 +335,11 @@ func (p *Passes) rejudge(ctx context.Context, from, to time.Time) (s Stats, err 
 	if s.Judged, err = p.judge(ctx, keys); err != nil {
 		return s, err
 	}
-	if _, err := p.look(ctx); err != nil { // a stage that was not stopped may have judged by the old rule meanwhile
+	var newest uint64
+	if err := p.conn.QueryRow(ctx, "SELECT max(version) FROM pass_progress WHERE pass = '"+passName+"'").Scan(&newest); err != nil {
+		return s, fmt.Errorf("read progress: %w", err)
+	}
+	if err := p.alone(newest); err != nil { // a stage that was not stopped may have judged by the old rule meanwhile
 		return s, err
 	}
 	return s, p.finish(ctx, nil)

@@ -105,6 +105,7 @@ func TestOnlyOneWorksOnADatabase(t *testing.T) {
 	if _, err := other().Rejudge(t.Context(), time.UnixMilli(day), time.UnixMilli(day).AddDate(0, 0, 1)); err != nil {
 		t.Fatalf("while no stage runs: %v", err)
 	}
+	s.feed(parseCase(t, "10:30:00 job id=1 start=10:00:00 nodes=a1,b1 gpus=8")...)
 	if _, err := s.Once(t.Context()); !errors.Is(err, ErrNotAlone) {
 		t.Errorf("a stage that a rejudge ran beside got %v", err)
 	}

@@ -112,19 +112,25 @@ func Follows(table string) bool { return slices.Contains(rawTables, table) }
 var ErrNotAlone = errors.New("another enrich stage, or a rejudge, works on the same database, and only one may: stop all but one, " +
 	"and start that one again so that it reads how far they came")
 
-// look counts the rows of the raw tables, at next to no cost: a count changes whenever something is loaded. It is
-// ErrNotAlone when somebody else has written progress.
+// newestProgress gives the version of the newest progress, in the shape of the questions of batch.
+const newestProgress = "SELECT '" + progressMarker + "' AS raw, toInt32(0) AS partition, toInt64(0), toInt64(max(version)), toDateTime64(0, 3, 'UTC'), emptyArrayString()" +
+	" FROM pass_progress WHERE pass = '" + passName + "' AND raw_table = '" + progressMarker + "'"
+
+// alone is ErrNotAlone when the newest progress is not that of these passes.
+func (p *Passes) alone(newest uint64) error {
+	if newest > p.state.watermark && newest != p.state.finishing {
+		return ErrNotAlone
+	}
+	return nil
+}
+
+// look counts the rows of the raw tables, at next to no cost: a count changes whenever something is loaded.
 func (p *Passes) look(ctx context.Context) (map[string]uint64, error) {
 	var counts [3]uint64
-	var newest uint64
-	err := p.conn.QueryRow(ctx, "SELECT (SELECT count() FROM "+rawTables[0]+"), (SELECT count() FROM "+rawTables[1]+"), (SELECT count() FROM "+rawTables[2]+
-		"), (SELECT max(version) FROM pass_progress WHERE pass = '"+passName+"')").
-		Scan(&counts[0], &counts[1], &counts[2], &newest)
+	err := p.conn.QueryRow(ctx, "SELECT (SELECT count() FROM "+rawTables[0]+"), (SELECT count() FROM "+rawTables[1]+"), (SELECT count() FROM "+rawTables[2]+")").
+		Scan(&counts[0], &counts[1], &counts[2])
 	if err != nil {
 		return nil, fmt.Errorf("look for new records: %w", err)
-	}
-	if newest > p.state.watermark && newest != p.state.finishing {
-		return nil, fmt.Errorf("look for new records: %w", ErrNotAlone)
 	}
 	seen := map[string]uint64{}
 	for i, table := range rawTables {
@@ -138,7 +144,7 @@ func (p *Passes) look(ctx context.Context) (map[string]uint64, error) {
 const namedJobs = 1000
 
 // batch reads which offsets are not judged yet of the tables whose count is not what it was when all was judged; whole
-// says that it takes all there are.
+// says that it takes all there are. It is ErrNotAlone when somebody else has written progress.
 func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, whole bool, err error) {
 	whole = true
 	oldest := time.Time{}
@@ -163,7 +169,7 @@ func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, wh
 	if len(questions) == 0 {
 		return nil, true, nil
 	}
-	rows, err := p.conn.Query(ctx, strings.Join(questions, " UNION ALL "))
+	rows, err := p.conn.Query(ctx, strings.Join(append(questions, newestProgress), " UNION ALL "))
 	if err != nil {
 		return nil, false, fmt.Errorf("find new records: %w", err)
 	}
@@ -174,6 +180,12 @@ func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, wh
 		var jobs []string
 		if err := rows.Scan(&r.Table, &r.Partition, &r.From, &r.To, &loaded, &jobs); err != nil {
 			return nil, false, fmt.Errorf("find new records: %w", err)
+		}
+		if r.Table == progressMarker {
+			if err := p.alone(uint64(r.To)); err != nil {
+				return nil, false, fmt.Errorf("find new records: %w", err)
+			}
+			continue
 		}
 		if len(jobs) <= namedJobs {
 			for _, name := range jobs {
