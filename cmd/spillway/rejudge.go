@@ -12,7 +12,7 @@ func rejudgeCommand() *cobra.Command {
 		Use: "rejudge [--since 30d]", Short: "Judge placements again by today's rule and configuration", Args: noArgs,
 		Long: "Judge again what began since then, by the rule of this version, the window and the precedence configured now, and all\n" +
 			"that is known by now. Verdicts that come out as before are left alone. Stop the enrich stage meanwhile: only one\n" +
-			"may work on a database.",
+			"may work on a database, and the one that notices another ends with an error.",
 		Example: "  spillway rejudge -c spillway.yaml --since 30d",
 	}
 	settings := configFlag(cmd)

@@ -16,6 +16,7 @@ type metrics struct {
 	clamped    *prometheus.CounterVec
 	dropped    *prometheus.CounterVec
 	emitted    prometheus.Counter
+	unseen     *prometheus.CounterVec
 	loads      prometheus.Counter
 	remembered prometheus.Counter
 	seconds    *prometheus.HistogramVec
@@ -52,6 +53,10 @@ func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
 			Name: "spillway_enrich_spill_records_total",
 			Help: "Spill records sent out.",
 		}),
+		unseen: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "spillway_enrich_unseen_total",
+			Help: "Runs, nodes and places that ended while no collector ran, by the source that no longer tells them.",
+		}, []string{"source"}),
 		loads: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_enrich_cluster_loads_total",
 			Help: "Times that what is kept in memory of a cluster was read from the tables.",
@@ -77,7 +82,7 @@ func newMetrics(reg prometheus.Registerer, now func() time.Time) *metrics {
 		return max(0, now().Sub(time.UnixMilli(ms)).Seconds())
 	})
 	if reg != nil {
-		reg.MustRegister(m.passes, m.rows, m.touched, m.judged, m.clamped, m.dropped, m.emitted, m.loads, m.remembered, m.seconds, lag)
+		reg.MustRegister(m.passes, m.rows, m.touched, m.judged, m.clamped, m.dropped, m.emitted, m.unseen, m.loads, m.remembered, m.seconds, lag)
 	}
 	return m
 }

@@ -34,7 +34,8 @@ type Config struct {
 	// Window is how long a job could have waited for its GPUs: a spill is "timing" when enough would have been free by then.
 	Window time.Duration `yaml:"window"`
 	// Settle is how long the sources of a cluster take to report all of it for the first time. Placements older than
-	// that are judged by the topology as it was first known.
+	// that are judged by the topology as it was first known. It is also how long after a collector has told all that is
+	// listed the rest of what it told before counts as gone.
 	Settle time.Duration `yaml:"settle"`
 	// SlotSizes are the sizes, in GPUs, for which free slots are counted.
 	SlotSizes []int `yaml:"slot_sizes"`
@@ -110,12 +111,13 @@ type Deps struct {
 	Tracer   trace.Tracer          // nil: no traces
 	// Stored tells that raw records were stored; it may tell too much and never has to. nil: nobody tells.
 	Stored <-chan struct{}
-	// Emit sends spill records out and returns when they are stored. nil: nobody asked for them. A record may be sent
-	// twice after a crash; the newest judged_at_ms of a key is the valid one.
+	// Emit sends spill records out, and records that end what its source no longer tells, and returns when they are stored.
+	// nil: nobody asked for them. A record may be sent twice after a crash; the newest judged_at_ms of a key is the valid one.
 	Emit func(ctx context.Context, records ...event.Record) error
 }
 
-// Passes is one run of the enrichment. Only one may work on a database at a time; its methods are not for concurrent use.
+// Passes is one run of the enrichment. Only one may work on a database at a time, or they end with ErrNotAlone; its methods
+// are not for concurrent use.
 type Passes struct {
 	cfg    Config
 	conn   driver.Conn
@@ -161,7 +163,7 @@ func New(cfg Config, deps Deps) (*Passes, error) {
 		p.tracer = noop.NewTracerProvider().Tracer("")
 	}
 	p.m = newMetrics(deps.Registry, p.now)
-	p.state.clusters = map[string]*cluster{}
+	p.state.clusters, p.state.unseen = map[string]*cluster{}, map[[2]string]compared{}
 	return p, nil
 }
 

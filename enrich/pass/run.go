@@ -19,7 +19,7 @@ const (
 )
 
 // Run passes until ctx ends, and then returns nil. A pass that fails is tried again after a pause: every step may be
-// repeated, and progress is written last.
+// repeated, and progress is written last. It ends with ErrNotAlone when others work on the database.
 func (p *Passes) Run(ctx context.Context) error {
 	pause := p.cfg.RetryMin
 	var worked time.Time // when a pass last had something to do
@@ -28,6 +28,11 @@ func (p *Passes) Run(ctx context.Context) error {
 		did, err := p.Once(ctx)
 		if did.Rows > 0 {
 			worked = time.Now()
+		}
+		if err == nil {
+			if err := p.unseen(ctx); err != nil && ctx.Err() == nil {
+				p.log.Error("what its source no longer tells goes on, trying again in a minute", "error", err)
+			}
 		}
 		switch {
 		case err == nil:
@@ -42,6 +47,8 @@ func (p *Passes) Run(ctx context.Context) error {
 			}
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, ErrNotAlone):
+			return err
 		default:
 			p.log.Error("pass failed, trying again", "in", pause, "error", err)
 			p.rest(ctx, pause, false)
@@ -326,6 +333,13 @@ func (p *Passes) rejudge(ctx context.Context, from, to time.Time) (s Stats, err 
 	}
 	s.Touched = len(keys)
 	if s.Judged, err = p.judge(ctx, keys); err != nil {
+		return s, err
+	}
+	var newest uint64
+	if err := p.conn.QueryRow(ctx, "SELECT max(version) FROM pass_progress WHERE pass = '"+passName+"'").Scan(&newest); err != nil {
+		return s, fmt.Errorf("read progress: %w", err)
+	}
+	if err := p.alone(newest); err != nil { // a stage that was not stopped may have judged by the old rule meanwhile
 		return s, err
 	}
 	return s, p.finish(ctx, nil)

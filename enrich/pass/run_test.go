@@ -2,6 +2,7 @@ package pass
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -85,6 +87,95 @@ func TestRunFollowsWhatIsLoaded(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestOnlyOneWorksOnADatabase: a second stage, or a rejudge beside one, is noticed by whichever comes to look after the other
+// has finished a pass.
+func TestOnlyOneWorksOnADatabase(t *testing.T) {
+	s := newStore(t)
+	other := func() *Passes {
+		p, err := New(DefaultConfig(), Deps{Conn: s.Conn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	s.feed(parseCase(t, twoRacks+"10:00:00 job id=1 start=10:00:00 nodes=a1,b1 gpus=8")...)
+	s.once()
+	if _, err := other().Rejudge(t.Context(), time.UnixMilli(day), time.UnixMilli(day).AddDate(0, 0, 1)); err != nil {
+		t.Fatalf("while no stage runs: %v", err)
+	}
+	s.feed(parseCase(t, "10:30:00 job id=1 start=10:00:00 nodes=a1,b1 gpus=8")...)
+	if _, err := s.Once(t.Context()); !errors.Is(err, ErrNotAlone) {
+		t.Errorf("a stage that a rejudge ran beside got %v", err)
+	}
+	if err := s.Run(t.Context()); !errors.Is(err, ErrNotAlone) {
+		t.Errorf("it ends with %v", err)
+	}
+	a, b := other(), other()
+	for _, p := range []*Passes{a, b} {
+		if _, err := p.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.feed(parseCase(t, "11:00:00 job id=1 start=10:00:00 end=11:00:00 state=completed")...)
+	if _, err := b.Once(t.Context()); err != nil {
+		t.Errorf("the second: %v", err)
+	}
+	if _, err := a.Once(t.Context()); !errors.Is(err, ErrNotAlone) {
+		t.Errorf("the first: %v", err)
+	}
+	// A rejudge notices a stage that passed while it judged.
+	judging := other()
+	judging.conn = &between{Conn: s.Conn, at: "WHERE valid_from >= ", then: func() {
+		s.feed(parseCase(t, "12:00:00 job id=2 start=12:00:00 nodes=a1 gpus=4")...)
+		if _, err := other().Once(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}}
+	if _, err := judging.Rejudge(t.Context(), time.UnixMilli(day), time.UnixMilli(day).AddDate(0, 0, 1)); !errors.Is(err, ErrNotAlone) {
+		t.Errorf("a rejudge beside a stage got %v", err)
+	}
+}
+
+// between does something before the first query with a text.
+type between struct {
+	driver.Conn
+	at   string
+	then func()
+}
+
+func (c *between) Query(ctx context.Context, q string, args ...any) (driver.Rows, error) {
+	if c.then != nil && strings.Contains(q, c.at) {
+		c.then()
+		c.then = nil
+	}
+	return c.Conn.Query(ctx, q, args...)
+}
+
+// TestOwnProgressIsNoOther: progress that was stored and not confirmed is one's own.
+func TestOwnProgressIsNoOther(t *testing.T) {
+	s := newStore(t)
+	s.feed(parseCase(t, twoRacks)...)
+	s.once()
+	s.feed(parseCase(t, "10:00:00 job id=1 start=10:00:00 nodes=a1,b1 gpus=8")...)
+	s.Passes.conn = unconfirmed{s.Conn}
+	if _, err := s.Once(t.Context()); !errors.Is(err, errCrash) {
+		t.Fatalf("it was to crash: %v", err)
+	}
+	s.Passes.conn = s.Conn
+	s.once()
+}
+
+// unconfirmed stores progress and does not learn of it.
+type unconfirmed struct{ driver.Conn }
+
+func (c unconfirmed) PrepareBatch(ctx context.Context, q string, opts ...driver.PrepareBatchOption) (driver.Batch, error) {
+	b, err := c.Conn.PrepareBatch(ctx, q, opts...)
+	if q != "INSERT INTO pass_progress" {
+		return b, err
+	}
+	return crashingBatch{b, &crashing{left: 1}, q}, err
 }
 
 // gathered is a gauge as text, a line for each set of labels.

@@ -3,6 +3,7 @@ package pass
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,11 +22,15 @@ type runState struct {
 
 	next      map[partitionOf]int64 // first offset not judged yet
 	watermark uint64                // version of the last pass that finished
+	finishing uint64                // version of the last pass whose progress was sent, stored or not
 	unclean   bool                  // rows of a pass that did not finish may exist
 	seen      map[string]uint64     // rows of the raw tables when all of them were judged; nil: not known
 	clusters  map[string]*cluster   // what is in memory of them
 	rulings   rulings
 	writing   *writing // nil: nothing is on its way
+
+	unseen   map[[2]string]compared // by cluster and source: what was told in full and compared with the tables
+	unseenAt time.Time              // when source records were last looked at for that
 }
 
 const passName = "judge"
@@ -38,7 +43,7 @@ func (p *Passes) load(ctx context.Context) error {
 	}
 	s.next, s.clusters, s.watermark = map[partitionOf]int64{}, map[string]*cluster{}, 0
 	rows, err := p.conn.Query(ctx, `SELECT raw_table, kafka_partition, next_offset, version FROM pass_progress
-		WHERE pass = '` + passName + `' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
+		WHERE pass = '`+passName+`' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
 	if err != nil {
 		return fmt.Errorf("read progress: %w", err)
 	}
@@ -86,6 +91,7 @@ func (p *Passes) finish(ctx context.Context, b batch) error {
 		w.add(passName, r.Table, r.Partition, r.To, p.version)
 	}
 	w.add(passName, progressMarker, int32(0), int64(0), p.version)
+	p.state.finishing = p.version
 	if err := p.write(ctx, w); err != nil {
 		return err
 	}
@@ -101,6 +107,22 @@ var rawTables = []string{rawMembership, rawNodes, rawPlacements}
 
 // Follows says that rows of a table are something to pass over.
 func Follows(table string) bool { return slices.Contains(rawTables, table) }
+
+// ErrNotAlone says that other passes have finished on the same database since these did.
+var ErrNotAlone = errors.New("another enrich stage, or a rejudge, works on the same database, and only one may: stop all but one, " +
+	"and start that one again so that it reads how far they came")
+
+// newestProgress gives the version of the newest progress, in the shape of the questions of batch.
+const newestProgress = "SELECT '" + progressMarker + "' AS raw, toInt32(0) AS partition, toInt64(0), toInt64(max(version)), toDateTime64(0, 3, 'UTC'), emptyArrayString()" +
+	" FROM pass_progress WHERE pass = '" + passName + "' AND raw_table = '" + progressMarker + "'"
+
+// alone is ErrNotAlone when the newest progress is not that of these passes.
+func (p *Passes) alone(newest uint64) error {
+	if newest > p.state.watermark && newest != p.state.finishing {
+		return ErrNotAlone
+	}
+	return nil
+}
 
 // look counts the rows of the raw tables, at next to no cost: a count changes whenever something is loaded.
 func (p *Passes) look(ctx context.Context) (map[string]uint64, error) {
@@ -122,7 +144,7 @@ func (p *Passes) look(ctx context.Context) (map[string]uint64, error) {
 const namedJobs = 1000
 
 // batch reads which offsets are not judged yet of the tables whose count is not what it was when all was judged; whole
-// says that it takes all there are.
+// says that it takes all there are. It is ErrNotAlone when somebody else has written progress.
 func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, whole bool, err error) {
 	whole = true
 	oldest := time.Time{}
@@ -147,7 +169,7 @@ func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, wh
 	if len(questions) == 0 {
 		return nil, true, nil
 	}
-	rows, err := p.conn.Query(ctx, strings.Join(questions, " UNION ALL "))
+	rows, err := p.conn.Query(ctx, strings.Join(append(questions, newestProgress), " UNION ALL "))
 	if err != nil {
 		return nil, false, fmt.Errorf("find new records: %w", err)
 	}
@@ -158,6 +180,12 @@ func (p *Passes) batch(ctx context.Context, seen map[string]uint64) (b batch, wh
 		var jobs []string
 		if err := rows.Scan(&r.Table, &r.Partition, &r.From, &r.To, &loaded, &jobs); err != nil {
 			return nil, false, fmt.Errorf("find new records: %w", err)
+		}
+		if r.Table == progressMarker {
+			if err := p.alone(uint64(r.To)); err != nil {
+				return nil, false, fmt.Errorf("find new records: %w", err)
+			}
+			continue
 		}
 		if len(jobs) <= namedJobs {
 			for _, name := range jobs {

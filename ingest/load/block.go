@@ -26,6 +26,8 @@ func tables() []table {
 		{event.TopicMembership, clickhouse.TableMembershipEvents, newMembershipBlock, ""},
 		{event.TopicNode, clickhouse.TableNodeEvents, newNodeBlock, ""},
 		{event.TopicCounters, clickhouse.TableCounters, newCountersBlock, ""},
+		{event.TopicDomain, clickhouse.TableDomainEvents, newDomainBlock, ""},
+		{event.TopicWorkload, clickhouse.TableWorkloadEvents, newWorkloadBlock, ""},
 		{event.TopicSource, clickhouse.TableSourceEvents, newSourceBlock, ""},
 		{event.TopicBenchmark, clickhouse.TableBenchmarkEvents, newBenchmarkBlock, ""},
 		{event.TopicDeadLetter, clickhouse.TableDeadLetters, newDeadLetterBlock, deadLetterGuard},
@@ -87,6 +89,7 @@ type (
 	nullUint32  = *proto.ColNullable[uint32]
 	nullInt64   = *proto.ColNullable[int64]
 	nullUint16  = *proto.ColNullable[uint16]
+	nullFloat64 = *proto.ColNullable[float64]
 	nullBool    = *proto.ColNullable[bool]
 	lowTexts    = *proto.ColArr[string]
 	nullUint16s = *proto.ColArr[proto.Nullable[uint16]]
@@ -105,6 +108,7 @@ func newNullTime() nullTime       { return proto.NewColNullable[time.Time](milli
 func newNullUint32() nullUint32   { return new(proto.ColUInt32).Nullable() }
 func newNullInt64() nullInt64     { return new(proto.ColInt64).Nullable() }
 func newNullUint16() nullUint16   { return new(proto.ColUInt16).Nullable() }
+func newNullFloat64() nullFloat64 { return new(proto.ColFloat64).Nullable() }
 func newNullBool() nullBool       { return new(proto.ColBool).Nullable() }
 func newLowTexts() lowTexts       { return proto.NewArray[string](newLowText()) }
 func newNullTimes() nullTimes     { return proto.NewArray[proto.Nullable[time.Time]](newNullTime()) }

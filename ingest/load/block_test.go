@@ -23,7 +23,16 @@ func records() map[string]event.Record {
 		},
 		event.TopicNode:     &event.Node{Cluster: "alpha", Node: "n1", Source: "slurm", GpusPresent: proto.Uint32(4), ObservedAtMs: noon},
 		event.TopicCounters: everyCounter(),
-		event.TopicSource:   &event.Source{Cluster: "alpha", Source: "slurm", ObservedAtMs: noon},
+		event.TopicDomain: &event.Domain{
+			Cluster: "alpha", Domain: "d", Source: "computedomain", Phase: "ready", Levels: level, Nodes: []string{"n1", "n2"}, Owner: "ns/job",
+			ObservedAtMs: noon, Revision: 1,
+		},
+		event.TopicWorkload: &event.Workload{
+			Cluster: "alpha", JobId: "7", WorkloadKey: "k", StepSeconds: proto.Float64(2.5), Goodput: proto.Float64(0.5), ObservedAtMs: noon,
+		},
+		event.TopicSource: &event.Source{
+			Cluster: "alpha", Source: "slurm", ObservedAtMs: noon, Told: []*event.Told{{Source: "slurm.nodes", SinceMs: noon - 1000, GoodAtMs: noon}},
+		},
 		event.TopicBenchmark: &event.Benchmark{
 			Cluster: "alpha", RunId: "r", Source: "nccl_tests", Operation: "all_reduce", ObservedAtMs: noon, Revision: 1,
 			Node: []string{"n1", "n2"}, NodeGpus: []uint32{4, 4}, NodeClusterUuid: []string{"u", ""},

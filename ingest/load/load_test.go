@@ -219,6 +219,26 @@ func TestEveryRecordBecomesOneRow(t *testing.T) {
 	}
 }
 
+// TestWhatOthersSendIsKept: records that no collector here sends, and columns that are lists.
+func TestWhatOthersSendIsKept(t *testing.T) {
+	b := newBench(t)
+	start(t, DefaultConfig(), b.deps())
+	if err := b.producer.Emit(t.Context(), records()[event.TopicDomain], records()[event.TopicWorkload], records()[event.TopicSource]); err != nil {
+		t.Fatal(err)
+	}
+	for table, c := range map[string]struct{ columns, want string }{
+		"domain_events":   {"cluster, domain, source, phase, level, level_value, nodes, owner, revision", "('alpha','d','computedomain','ready',['block','domain'],['rack01','rack01'],['n1','n2'],'ns/job',1)"},
+		"workload_events": {"cluster, job_id, workload_key, step_seconds, samples_per_second, goodput", "('alpha','7','k',2.5,NULL,0.5)"},
+		"source_events":   {"told_source, toUnixTimestamp64Milli(told_good[1]) - toUnixTimestamp64Milli(told_since[1])", "(['slurm.nodes'],1000)"},
+	} {
+		b.wait(t, table, 1)
+		var got string
+		if err := b.store.QueryRow(t.Context(), "SELECT toString(tuple("+c.columns+")) FROM "+table).Scan(&got); err != nil || got != c.want {
+			t.Errorf("%s has %s, %v; want %s", table, got, err, c.want)
+		}
+	}
+}
+
 // TestUnknownIsStoredAsNull sends records that set only what they must: unknown is NULL, never zero.
 func TestUnknownIsStoredAsNull(t *testing.T) {
 	b := newBench(t)
@@ -229,6 +249,7 @@ func TestUnknownIsStoredAsNull(t *testing.T) {
 		&event.Membership{Cluster: "a", Node: "n", Source: "s", ObservedAtMs: noon, Gpus: []*event.GpuFabric{{}}},
 		&event.Node{Cluster: "a", Node: "n", Source: "s", ObservedAtMs: noon},
 		&event.Source{Cluster: "a", Source: "s", ObservedAtMs: noon},
+		&event.Workload{Cluster: "a", JobId: "1", ObservedAtMs: noon},
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -240,6 +261,7 @@ func TestUnknownIsStoredAsNull(t *testing.T) {
 		"membership_events": "[toInt64(valid_from), gpu_clique_id[1], gpu_health_mask[1]]",
 		"node_events":       "[toInt64(valid_from), gpus_present, gpus_healthy, gpus_allocatable, schedulable]",
 		"source_events":     "[toInt64(good_at), interval_ms]",
+		"workload_events":   "[step_seconds, samples_per_second, goodput]",
 	} {
 		b.wait(t, table, 1)
 		var known uint64
@@ -280,6 +302,18 @@ func TestColumnsAreThoseOfTheTables(t *testing.T) {
 	}
 	if diff := cmp.Diff(clickhouse.RawTables(), loaded, cmp.Transformer("sort", sorted)); diff != "" {
 		t.Errorf("- raw tables, + loaded tables:\n%s", diff)
+	}
+}
+
+// TestEveryTopicIsLoaded: what anyone sends to a topic of the contract is kept. Verdicts are in the store before they are
+// sent out.
+func TestEveryTopicIsLoaded(t *testing.T) {
+	var loaded []string
+	for _, table := range tables() {
+		loaded = append(loaded, table.topic)
+	}
+	if diff := cmp.Diff(event.Topics(), append(loaded, event.TopicSpill), cmp.Transformer("sort", sorted)); diff != "" {
+		t.Errorf("- topics, + loaded topics:\n%s", diff)
 	}
 }
 

@@ -305,6 +305,29 @@ ENGINE = ReplacingMergeTree(version, is_deleted)
 ORDER BY (cluster, domain, minute)
 SETTINGS index_granularity = 8192;
 
+CREATE TABLE domain_events
+(
+    `kafka_partition` Int32 CODEC(ZSTD(1)),
+    `kafka_offset` Int64 CODEC(Delta(8), ZSTD(1)),
+    `loaded_at` DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `cluster` LowCardinality(String),
+    `domain` LowCardinality(String),
+    `source` LowCardinality(String),
+    `phase` LowCardinality(String),
+    `level` Array(LowCardinality(String)),
+    `level_value` Array(LowCardinality(String)),
+    `nodes` Array(LowCardinality(String)) CODEC(ZSTD(1)),
+    `owner` LowCardinality(String),
+    `observed_at` DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `revision` UInt64 CODEC(Delta(8), ZSTD(1)),
+    INDEX by_offset kafka_offset TYPE minmax GRANULARITY 1
+)
+ENGINE = MergeTree
+PARTITION BY toYYYYMM(loaded_at)
+ORDER BY (cluster, domain, source, revision)
+TTL toDateTime(loaded_at) + toIntervalDay(400)
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000, index_granularity = 8192;
+
 CREATE TABLE job_traffic
 (
     `cluster` LowCardinality(String) CODEC(ZSTD(1)),
@@ -598,6 +621,9 @@ CREATE TABLE source_events
     `good_at` Nullable(DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
     `problem` String CODEC(ZSTD(1)),
     `interval_ms` Nullable(UInt32),
+    `told_source` Array(LowCardinality(String)),
+    `told_since` Array(DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
+    `told_good` Array(DateTime64(3, 'UTC')) CODEC(ZSTD(1)),
     `observed_at` DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
     INDEX by_offset kafka_offset TYPE minmax GRANULARITY 1
 )
@@ -693,3 +719,23 @@ CREATE TABLE verdicts
 ENGINE = ReplacingMergeTree(version, is_deleted)
 ORDER BY (cluster, job_id, attempt, seq)
 SETTINGS index_granularity = 8192;
+
+CREATE TABLE workload_events
+(
+    `kafka_partition` Int32 CODEC(ZSTD(1)),
+    `kafka_offset` Int64 CODEC(Delta(8), ZSTD(1)),
+    `loaded_at` DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `cluster` LowCardinality(String),
+    `job_id` String CODEC(ZSTD(1)),
+    `workload_key` LowCardinality(String),
+    `step_seconds` Nullable(Float64) CODEC(ZSTD(1)),
+    `samples_per_second` Nullable(Float64) CODEC(ZSTD(1)),
+    `goodput` Nullable(Float64) CODEC(ZSTD(1)),
+    `observed_at` DateTime64(3, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    INDEX by_offset kafka_offset TYPE minmax GRANULARITY 1
+)
+ENGINE = MergeTree
+PARTITION BY toYYYYMM(loaded_at)
+ORDER BY (cluster, job_id, observed_at)
+TTL toDateTime(loaded_at) + toIntervalDay(400)
+SETTINGS ttl_only_drop_parts = 1, non_replicated_deduplication_window = 10000, index_granularity = 8192;

@@ -21,6 +21,8 @@ const (
 	TableNodeEvents       = "node_events"
 	TableSourceEvents     = "source_events"
 	TableBenchmarkEvents  = "benchmark_events"
+	TableDomainEvents     = "domain_events"
+	TableWorkloadEvents   = "workload_events"
 	TableCounters         = "counters"
 	TableDeadLetters      = "dead_letters"
 )
@@ -55,8 +57,8 @@ const TableSchemaSteps = "schema_steps"
 // RawTables lists the raw tables.
 func RawTables() []string {
 	return []string{
-		TablePlacementEvents, TableMembershipEvents, TableNodeEvents, TableSourceEvents, TableCounters,
-		TableBenchmarkEvents, TableDeadLetters,
+		TablePlacementEvents, TableMembershipEvents, TableNodeEvents, TableSourceEvents, TableDomainEvents,
+		TableWorkloadEvents, TableCounters, TableBenchmarkEvents, TableDeadLetters,
 	}
 }
 

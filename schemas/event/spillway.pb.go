@@ -1996,6 +1996,7 @@ type Source struct {
 	GoodAtMs      *int64                 `protobuf:"varint,4,opt,name=good_at_ms,json=goodAtMs,proto3,oneof" json:"good_at_ms,omitempty"`       // of the last full read; not set = none yet
 	Problem       string                 `protobuf:"bytes,5,opt,name=problem,proto3" json:"problem,omitempty"`                                  // why the newest read failed; empty = it did not
 	IntervalMs    *uint32                `protobuf:"varint,6,opt,name=interval_ms,json=intervalMs,proto3,oneof" json:"interval_ms,omitempty"`   // how often the source is read
+	Told          []*Told                `protobuf:"bytes,7,rep,name=told,proto3" json:"told,omitempty"`                                        // of the kinds of records that it tells in full at a start; else empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2072,6 +2073,75 @@ func (x *Source) GetIntervalMs() uint32 {
 	return 0
 }
 
+func (x *Source) GetTold() []*Told {
+	if x != nil {
+		return x.Told
+	}
+	return nil
+}
+
+// Told says that a collector has told, since it started, all that its source lists: whatever records of `source` said
+// before since_ms and none has said again was no longer listed at good_at_ms, also if it ended while no collector ran.
+type Told struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`                        // of the records: slurm.squeue, slurm.nodes, slurm_topology, ...
+	SinceMs       int64                  `protobuf:"varint,2,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`      // when the collector first read all of it; the same until it starts again
+	GoodAtMs      int64                  `protobuf:"varint,3,opt,name=good_at_ms,json=goodAtMs,proto3" json:"good_at_ms,omitempty"` // of the last full read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Told) Reset() {
+	*x = Told{}
+	mi := &file_spillway_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Told) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Told) ProtoMessage() {}
+
+func (x *Told) ProtoReflect() protoreflect.Message {
+	mi := &file_spillway_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Told.ProtoReflect.Descriptor instead.
+func (*Told) Descriptor() ([]byte, []int) {
+	return file_spillway_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Told) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Told) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *Told) GetGoodAtMs() int64 {
+	if x != nil {
+		return x.GoodAtMs
+	}
+	return 0
+}
+
 // Spill is one verdict, or a change of one, for anyone to consume. Key: cluster/job_id.
 type Spill struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
@@ -2101,7 +2171,7 @@ type Spill struct {
 
 func (x *Spill) Reset() {
 	*x = Spill{}
-	mi := &file_spillway_proto_msgTypes[11]
+	mi := &file_spillway_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2183,7 @@ func (x *Spill) String() string {
 func (*Spill) ProtoMessage() {}
 
 func (x *Spill) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_proto_msgTypes[11]
+	mi := &file_spillway_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2196,7 @@ func (x *Spill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spill.ProtoReflect.Descriptor instead.
 func (*Spill) Descriptor() ([]byte, []int) {
-	return file_spillway_proto_rawDescGZIP(), []int{11}
+	return file_spillway_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Spill) GetCluster() string {
@@ -2303,7 +2373,7 @@ type Benchmark struct {
 
 func (x *Benchmark) Reset() {
 	*x = Benchmark{}
-	mi := &file_spillway_proto_msgTypes[12]
+	mi := &file_spillway_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2385,7 @@ func (x *Benchmark) String() string {
 func (*Benchmark) ProtoMessage() {}
 
 func (x *Benchmark) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_proto_msgTypes[12]
+	mi := &file_spillway_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2398,7 @@ func (x *Benchmark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Benchmark.ProtoReflect.Descriptor instead.
 func (*Benchmark) Descriptor() ([]byte, []int) {
-	return file_spillway_proto_rawDescGZIP(), []int{12}
+	return file_spillway_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Benchmark) GetCluster() string {
@@ -2516,7 +2586,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_spillway_proto_msgTypes[13]
+	mi := &file_spillway_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2598,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_spillway_proto_msgTypes[13]
+	mi := &file_spillway_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2611,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_spillway_proto_rawDescGZIP(), []int{13}
+	return file_spillway_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeadLetter) GetTopic() string {
@@ -2853,7 +2923,7 @@ const file_spillway_proto_rawDesc = "" +
 	"\r_step_secondsB\x15\n" +
 	"\x13_samples_per_secondB\n" +
 	"\n" +
-	"\b_goodput\"\xe2\x01\n" +
+	"\b_goodput\"\x8f\x02\n" +
 	"\x06Source\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12$\n" +
@@ -2862,9 +2932,15 @@ const file_spillway_proto_rawDesc = "" +
 	"good_at_ms\x18\x04 \x01(\x03H\x00R\bgoodAtMs\x88\x01\x01\x12\x18\n" +
 	"\aproblem\x18\x05 \x01(\tR\aproblem\x12$\n" +
 	"\vinterval_ms\x18\x06 \x01(\rH\x01R\n" +
-	"intervalMs\x88\x01\x01B\r\n" +
+	"intervalMs\x88\x01\x01\x12+\n" +
+	"\x04told\x18\a \x03(\v2\x17.spillway.event.v1.ToldR\x04toldB\r\n" +
 	"\v_good_at_msB\x0e\n" +
-	"\f_interval_ms\"\x91\x05\n" +
+	"\f_interval_ms\"W\n" +
+	"\x04Told\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x19\n" +
+	"\bsince_ms\x18\x02 \x01(\x03R\asinceMs\x12\x1c\n" +
+	"\n" +
+	"good_at_ms\x18\x03 \x01(\x03R\bgoodAtMs\"\x91\x05\n" +
 	"\x05Spill\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\x18\n" +
@@ -2975,7 +3051,7 @@ func file_spillway_proto_rawDescGZIP() []byte {
 }
 
 var file_spillway_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_spillway_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_spillway_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_spillway_proto_goTypes = []any{
 	(State)(0),            // 0: spillway.event.v1.State
 	(LinkState)(0),        // 1: spillway.event.v1.LinkState
@@ -2991,25 +3067,27 @@ var file_spillway_proto_goTypes = []any{
 	(*Domain)(nil),        // 11: spillway.event.v1.Domain
 	(*Workload)(nil),      // 12: spillway.event.v1.Workload
 	(*Source)(nil),        // 13: spillway.event.v1.Source
-	(*Spill)(nil),         // 14: spillway.event.v1.Spill
-	(*Benchmark)(nil),     // 15: spillway.event.v1.Benchmark
-	(*DeadLetter)(nil),    // 16: spillway.event.v1.DeadLetter
+	(*Told)(nil),          // 14: spillway.event.v1.Told
+	(*Spill)(nil),         // 15: spillway.event.v1.Spill
+	(*Benchmark)(nil),     // 16: spillway.event.v1.Benchmark
+	(*DeadLetter)(nil),    // 17: spillway.event.v1.DeadLetter
 }
 var file_spillway_proto_depIdxs = []int32{
-	2, // 0: spillway.event.v1.Intent.mode:type_name -> spillway.event.v1.Intent.Mode
-	0, // 1: spillway.event.v1.Placement.state:type_name -> spillway.event.v1.State
-	3, // 2: spillway.event.v1.Placement.intent:type_name -> spillway.event.v1.Intent
-	4, // 3: spillway.event.v1.Placement.placements:type_name -> spillway.event.v1.NodePlacement
-	6, // 4: spillway.event.v1.Membership.levels:type_name -> spillway.event.v1.Level
-	7, // 5: spillway.event.v1.Membership.gpus:type_name -> spillway.event.v1.GpuFabric
-	1, // 6: spillway.event.v1.Counters.link_state:type_name -> spillway.event.v1.LinkState
-	1, // 7: spillway.event.v1.Counters.nic_state:type_name -> spillway.event.v1.LinkState
-	6, // 8: spillway.event.v1.Domain.levels:type_name -> spillway.event.v1.Level
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	2,  // 0: spillway.event.v1.Intent.mode:type_name -> spillway.event.v1.Intent.Mode
+	0,  // 1: spillway.event.v1.Placement.state:type_name -> spillway.event.v1.State
+	3,  // 2: spillway.event.v1.Placement.intent:type_name -> spillway.event.v1.Intent
+	4,  // 3: spillway.event.v1.Placement.placements:type_name -> spillway.event.v1.NodePlacement
+	6,  // 4: spillway.event.v1.Membership.levels:type_name -> spillway.event.v1.Level
+	7,  // 5: spillway.event.v1.Membership.gpus:type_name -> spillway.event.v1.GpuFabric
+	1,  // 6: spillway.event.v1.Counters.link_state:type_name -> spillway.event.v1.LinkState
+	1,  // 7: spillway.event.v1.Counters.nic_state:type_name -> spillway.event.v1.LinkState
+	6,  // 8: spillway.event.v1.Domain.levels:type_name -> spillway.event.v1.Level
+	14, // 9: spillway.event.v1.Source.told:type_name -> spillway.event.v1.Told
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_spillway_proto_init() }
@@ -3025,15 +3103,15 @@ func file_spillway_proto_init() {
 	file_spillway_proto_msgTypes[6].OneofWrappers = []any{}
 	file_spillway_proto_msgTypes[9].OneofWrappers = []any{}
 	file_spillway_proto_msgTypes[10].OneofWrappers = []any{}
-	file_spillway_proto_msgTypes[11].OneofWrappers = []any{}
 	file_spillway_proto_msgTypes[12].OneofWrappers = []any{}
+	file_spillway_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_spillway_proto_rawDesc), len(file_spillway_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

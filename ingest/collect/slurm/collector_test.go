@@ -114,6 +114,57 @@ func TestRunsThatEndedWhileNothingRanAreFoundAtTheStart(t *testing.T) {
 	}
 }
 
+// TestSourceRecordsSaySinceWhenAllIsTold: what ended while no collector ran, and accounting does not tell, ends by this.
+func TestSourceRecordsSaySinceWhenAllIsTold(t *testing.T) {
+	restd := newFakeRestd(t)
+	server := httptest.NewServer(restd)
+	defer server.Close()
+	out := &collecttest.Sink{}
+	begun := time.Now().UnixMilli()
+	defer runCollector(t, collector(t, restConfig(t, server.URL), Deps{}), out)()
+	out.Wait(t, "a source record says so of jobs and nodes", func(records []event.Record) bool {
+		for _, r := range records {
+			if s, ok := r.(*event.Source); ok {
+				told := map[string]bool{}
+				for _, x := range s.GetTold() {
+					told[x.GetSource()] = x.GetSinceMs() >= begun && x.GetGoodAtMs() >= x.GetSinceMs()
+				}
+				return len(told) == 3 && told[SourceREST] && told[SourceSqueue] && told[SourceNodes]
+			}
+		}
+		return false
+	})
+}
+
+// TestWhatDoesNotChangeIsToldAgainByREST: slurmrestd answers that nothing changed for as long as nothing does.
+func TestWhatDoesNotChangeIsToldAgainByREST(t *testing.T) {
+	restd := newFakeRestd(t)
+	restd.jobsAt = 1 // nothing changes
+	server := httptest.NewServer(restd)
+	defer server.Close()
+	cfg := restConfig(t, server.URL)
+	cfg.Refresh = 200 * time.Millisecond
+	out := &collecttest.Sink{}
+	defer runCollector(t, collector(t, cfg, Deps{}), out)()
+	out.Wait(t, "a job and a node are told three times", func(records []event.Record) bool {
+		jobs, nodes := 0, 0
+		for _, r := range records {
+			switch {
+			case r.RecordKey() == "nvl/16" && hasRun([]event.Record{r}, "16", event.State_RUNNING, SourceREST):
+				jobs++
+			case r.RecordTopic() == event.TopicNode && r.RecordKey() == "nvl/gb-r01-n01":
+				nodes++
+			}
+		}
+		return jobs >= 3 && nodes >= 3
+	})
+	for _, what := range []string{"jobs", "nodes"} {
+		if n := restd.questions("/slurm/v0.0.42/" + what + "/?update_time=17"); n == 0 {
+			t.Errorf("%s were never asked for changes alone", what)
+		}
+	}
+}
+
 func TestCommandFailures(t *testing.T) {
 	good := `{"jobs":[],"errors":[],"warnings":[]}`
 	for name, c := range map[string]struct {

@@ -22,6 +22,8 @@ type NodePoller struct {
 	trust int
 
 	known, staged map[string]knownNode
+	first         time.Time // of the first good poll
+	stagedFirst   time.Time
 	empty         int
 }
 
@@ -30,7 +32,7 @@ type NodePoller struct {
 type knownNode struct {
 	cluster, reason, reservation string
 	gpus, schedulable            int64 // -1 = not known
-	emitted                      int64 // Unix milliseconds
+	emitted                      int64 // Unix milliseconds; 0 = its record broke the contract
 }
 
 // NewNodePoller gives a NodePoller that knows nothing yet.
@@ -41,8 +43,21 @@ func NewNodePoller(cfg *Config, log *slog.Logger, note func(reason string, facts
 // Commit makes what the last call proposed the truth.
 func (p *NodePoller) Commit() {
 	if p.staged != nil {
-		p.known, p.staged = p.staged, nil
+		p.known, p.staged, p.first = p.staged, nil, p.stagedFirst
 	}
+}
+
+// ToldSince is when the first answer was read, if all that the last one lists was told since then; else zero.
+func (p *NodePoller) ToldSince() time.Time {
+	for _, n := range p.known {
+		if n.emitted == 0 {
+			return time.Time{}
+		}
+	}
+	if len(p.known) == 0 { // a cluster has nodes: an answer without any is no list of them
+		return time.Time{}
+	}
+	return p.first
 }
 
 // Observe reads one answer to "which nodes are there" and proposes the records of what changed since the last; a node that
@@ -110,6 +125,10 @@ func (p *NodePoller) Observe(nodes Nodes, observed time.Time) ([]event.Record, s
 		if err := rec.Validate(); err != nil {
 			p.fold.note("invalid", 1)
 			p.log.Debug("left a node out", "node", rec.Node, "error", err)
+			if n, listed := next[rec.Node]; listed {
+				n.emitted = 0
+				next[rec.Node] = n
+			}
 			continue
 		}
 		out = append(out, rec)
@@ -118,6 +137,9 @@ func (p *NodePoller) Observe(nodes Nodes, observed time.Time) ([]event.Record, s
 		p.fold.note("field_unreadable", n)
 		p.log.Debug("a field of slurm's answer has a shape that is not known", "field", path, "times", n)
 	}
-	p.staged = next
+	p.staged, p.stagedFirst = next, p.first
+	if p.first.IsZero() {
+		p.stagedFirst = observed
+	}
 	return out, meta, nil
 }

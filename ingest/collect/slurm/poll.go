@@ -45,6 +45,7 @@ type Poller struct {
 type pollState struct {
 	cluster string              // as the last document said
 	at      time.Time           // of the last good poll; every known job was listed then
+	first   time.Time           // of the first
 	known   map[jobKey]knownJob // by the job's own id
 	missing []missingRun
 	empty   int // polls in a row that listed no job
@@ -66,7 +67,7 @@ type runKey struct {
 type knownJob struct {
 	run     runKey
 	hash    uint64 // of the record as the document alone gave it
-	emitted int64  // Unix milliseconds
+	emitted int64  // Unix milliseconds; 0 = it could not be read, or broke the contract
 	planned int64  // the planned start last emitted
 	rec     []byte // the run's last record; nil = the run has ended
 	stop    stop
@@ -116,6 +117,20 @@ func (p *Poller) Commit() {
 // Known is how many jobs the last answer listed.
 func (p *Poller) Known() int { return len(p.state.known) }
 
+// ToldSince is when the first answer was read, if all that the last one lists was told since then: a run that was told
+// before and not since was not listed any more. Else it is zero, also while it is not believed that there is no job.
+func (p *Poller) ToldSince() time.Time {
+	if len(p.state.known) == 0 && p.state.empty < p.trust {
+		return time.Time{}
+	}
+	for _, j := range p.state.known {
+		if j.emitted == 0 {
+			return time.Time{}
+		}
+	}
+	return p.state.first
+}
+
 // Cluster is the cluster's name, "" before the first document that tells it. Unlike the other methods it may be called
 // while another runs.
 func (p *Poller) Cluster() string {
@@ -148,7 +163,10 @@ func (p *Poller) Observe(jobs Jobs, source string, observed time.Time) ([]event.
 	if meta.Cluster != "" {
 		o.next.cluster = meta.Cluster
 	}
-	o.next.at = observed
+	o.next.at, o.next.first = observed, p.state.first
+	if o.next.first.IsZero() {
+		o.next.first = observed
+	}
 	switch {
 	case meta.Unchanged:
 		o.next.known = p.state.known
@@ -159,7 +177,14 @@ func (p *Poller) Observe(jobs Jobs, source string, observed time.Time) ([]event.
 	default:
 		o.vanish(observed)
 	}
-	records, err := p.seal(o.records, o.next.cluster, observed)
+	if len(o.next.known) == 0 {
+		o.next.empty = p.state.empty + 1
+	}
+	records, err := p.seal(o.records, o.next.cluster, observed, func(i int) {
+		j := o.next.known[o.keys[i]]
+		j.emitted = 0
+		o.next.known[o.keys[i]] = j
+	})
 	if err != nil {
 		return nil, meta, err
 	}
@@ -175,6 +200,7 @@ type observation struct {
 	observed time.Time
 	next     pollState
 	records  []*event.Placement
+	keys     []jobKey // of the records
 }
 
 func (o *observation) job(j *slurmjson.Job) error {
@@ -236,7 +262,7 @@ func (o *observation) job(j *slurmjson.Job) error {
 	}
 	now.emitted = o.observed.UnixMilli()
 	o.next.known[key] = now
-	o.records = append(o.records, r.rec)
+	o.records, o.keys = append(o.records, r.rec), append(o.keys, key)
 	return nil
 }
 
@@ -388,7 +414,7 @@ func (p *Poller) Account(jobs Jobs, source string, observed time.Time, open bool
 	if meta.Cluster != "" && next.cluster == "" {
 		next.cluster = meta.Cluster
 	}
-	sealed, err := p.seal(records, next.cluster, observed)
+	sealed, err := p.seal(records, next.cluster, observed, func(int) {})
 	if err != nil {
 		return nil, meta, err
 	}
@@ -434,7 +460,7 @@ func (p *Poller) GiveUp(before, observed time.Time) ([]event.Record, error) {
 	if len(records) == 0 {
 		return nil, nil
 	}
-	sealed, err := p.seal(records, next.cluster, observed)
+	sealed, err := p.seal(records, next.cluster, observed, func(int) {})
 	if err != nil {
 		return nil, err
 	}
@@ -461,15 +487,16 @@ func (m *missingRun) between(rec *event.Placement) (earliest, latest *int64) {
 }
 
 // seal sets what is known only at the end of a document, and leaves out what breaks the contract.
-func (p *Poller) seal(records []*event.Placement, cluster string, observed time.Time) ([]event.Record, error) {
+func (p *Poller) seal(records []*event.Placement, cluster string, observed time.Time, leftOut func(i int)) ([]event.Record, error) {
 	cluster = p.fold.cluster(cluster)
 	out := make([]event.Record, 0, len(records))
-	for _, r := range records {
+	for i, r := range records {
 		if r.Cluster == "" && cluster == "" {
 			return nil, errors.New("neither the jobs nor the document name the cluster; set cluster in the configuration of the slurm collector")
 		}
 		if err := stamp(r, cluster, observed); err != nil {
 			p.dropped(err)
+			leftOut(i)
 			continue
 		}
 		out = append(out, r)

@@ -376,6 +376,45 @@ func TestAJobThatCannotBeReadIsNotMissing(t *testing.T) {
 	}
 }
 
+// TestSinceWhenAllIsTold: only what is told of the whole list makes void what an earlier run of the collector told.
+func TestSinceWhenAllIsTold(t *testing.T) {
+	flying := polled(2, "FLYING", `"nodes":"n1"`)
+	for name, c := range map[string]struct {
+		polls []Jobs
+		want  int64 // seconds after 1795960000; -1 = not
+	}{
+		"the first answer":                  {[]Jobs{docJobs(runningJob(1, "a", 0))}, 10},
+		"later answers":                     {[]Jobs{docJobs(runningJob(1, "a", 0)), docJobs(runningJob(1, "a", 0), pendingJob(2, "b", 0, "")), textJobs(unchanged)}, 10},
+		"nothing read yet":                  {nil, -1},
+		"no job at all":                     {[]Jobs{docJobs(), docJobs()}, -1},
+		"no job at all, again and again":    {[]Jobs{docJobs(), docJobs(), docJobs()}, 10},
+		"no job, and nothing changed":       {[]Jobs{docJobs(), textJobs(unchanged), textJobs(unchanged)}, 10},
+		"a job that cannot be read":         {[]Jobs{docJobs(runningJob(1, "a", 0), flying)}, -1},
+		"a job that can be read again":      {[]Jobs{docJobs(runningJob(1, "a", 0), flying), docJobs(runningJob(1, "a", 0), runningJob(2, "b", 0))}, 10},
+		"a job that is gone":                {[]Jobs{docJobs(runningJob(1, "a", 0), flying), docJobs(runningJob(1, "a", 0))}, 10},
+		"a job that breaks the contract":    {[]Jobs{docJobs(runningJob(1, "a", 0), strings.Replace(runningJob(2, "b", 0), "1795959500", "4195959500", 1))}, -1},
+		"a job that could be read at first": {[]Jobs{docJobs(runningJob(1, "a", 0), runningJob(2, "b", 0)), docJobs(runningJob(1, "a", 0), flying)}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			for _, jobs := range c.polls {
+				r.now = r.now.Add(10 * time.Second)
+				if _, _, err := r.p.Observe(jobs, SourceSqueue, r.now); err != nil {
+					t.Fatal(err)
+				}
+				r.p.Commit()
+			}
+			got := int64(-1)
+			if since := r.p.ToldSince(); !since.IsZero() {
+				got = since.Unix() - 1795960000
+			}
+			if got != c.want {
+				t.Errorf("told since %d, want %d; %v", got, c.want, r.notes)
+			}
+		})
+	}
+}
+
 func TestTextThatIsNotUTF8CostsNoDocument(t *testing.T) {
 	r := newRig(t)
 	r.expect(docJobs(strings.Replace(runningJob(1, "a", 0), `"name":"j"`, "\"name\":\"caf\xe9\"", 1), runningJob(2, "b", 0)),
@@ -450,7 +489,20 @@ func TestNodeChanges(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
+	if since := p.ToldSince(); !since.IsZero() {
+		t.Errorf("before the first answer all is told since %v", since)
+	}
 	expect(docNodes(node("n1", "IDLE"), node("n2", "MIXED")), "nvl/n1 IDLE 4", "nvl/n2 MIXED 4")
+	first := now
+	defer func() {
+		if since := p.ToldSince(); !since.Equal(first) {
+			t.Errorf("all is told since %v, want %v", since, first)
+		}
+		expect(docNodes(node("n1", "IDLE"), node(`n\u0001`, "IDLE")))
+		if since := p.ToldSince(); !since.IsZero() {
+			t.Errorf("with a node whose record breaks the contract all is told since %v", since)
+		}
+	}()
 	expect(docNodes(node("n1", "ALLOCATED,PLANNED"), node("n2", "IDLE")))
 	expect(docNodes(node("n1", "ALLOCATED,DRAIN"), node("n2", "IDLE")), "nvl/n1 ALLOCATED,DRAIN 4 not schedulable")
 	expect(docNodes(node("n1", "ALLOCATED,DRAIN")), "nvl/n2 removed")

@@ -45,7 +45,8 @@ type Collector struct {
 	// Of the poll loop alone.
 	since, nodesSince time.Time // LastUpdate of the last full answer
 	full              time.Time // when jobs were last read in full
-	nodesAt           time.Time
+	nodesAt           time.Time // when nodes were last read
+	nodesFull         time.Time // and in full
 	lookedBack        bool
 	good              time.Time // of the last good read of jobs
 	reported          time.Time // of the last source record
@@ -182,7 +183,11 @@ func (c *Collector) pollNodes(ctx context.Context, out collect.Emitter) error {
 	asked := c.deps.Now()
 	reading, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	read := c.source.Nodes(reading, c.nodesSince)
+	since := c.nodesSince
+	if c.cfg.Refresh > 0 && asked.Sub(c.nodesFull) >= c.cfg.Refresh {
+		since = time.Time{}
+	}
+	read := c.source.Nodes(reading, since)
 	if read == nil {
 		return nil
 	}
@@ -197,14 +202,14 @@ func (c *Collector) pollNodes(ctx context.Context, out collect.Emitter) error {
 	c.nodes.Commit()
 	c.nodesAt = asked
 	if !meta.Unchanged {
-		c.nodesSince = meta.LastUpdate
+		c.nodesSince, c.nodesFull = meta.LastUpdate, asked
 		c.deps.Metrics.Good("nodes", meta.Records, c.good)
 	}
 	return nil
 }
 
 // closeRuns finds the ends of runs that are not listed any more, and after a start of those that ended while no collector
-// was running.
+// was running, as far back as LookBack. The rest of these ends by what told says.
 func (c *Collector) closeRuns(ctx context.Context, out collect.Emitter) error {
 	now := c.deps.Now()
 	var failure error
@@ -296,7 +301,7 @@ func (c *Collector) report(ctx context.Context, out collect.Emitter, failure err
 	}
 	rec := &event.Source{
 		Cluster: c.poller.Cluster(), Source: Name, ObservedAtMs: now.UnixMilli(), GoodAtMs: event.Millis(c.good), Problem: problem,
-		IntervalMs: new(uint32(c.cfg.Interval.Milliseconds())),
+		IntervalMs: new(uint32(c.cfg.Interval.Milliseconds())), Told: c.told(),
 	}
 	if rec.Cluster == "" {
 		return // not known before the first good read; until then the log tells
@@ -305,6 +310,20 @@ func (c *Collector) report(ctx context.Context, out collect.Emitter, failure err
 		return // the read's own records fail to go the same way, and that is told
 	}
 	c.reported, c.problem = now, problem
+}
+
+// told says which records of earlier runs of the collector are void unless told again: those of jobs, whichever way they
+// were read, and those of nodes.
+func (c *Collector) told() (out []*event.Told) {
+	add := func(source string, since, good time.Time) {
+		if !since.IsZero() {
+			out = append(out, &event.Told{Source: source, SinceMs: since.UnixMilli(), GoodAtMs: good.UnixMilli()})
+		}
+	}
+	add(SourceREST, c.poller.ToldSince(), c.good)
+	add(SourceSqueue, c.poller.ToldSince(), c.good)
+	add(SourceNodes, c.nodes.ToldSince(), c.nodesAt)
+	return out
 }
 
 // backoff doubles from first up to maxBackoff.

@@ -57,6 +57,8 @@ type input struct {
 	doubted   [sha256.Size]byte // of content that would remove nodes, and was read once
 	topology  string            // of all that is known
 	known     map[string]placed // by node
+	since     time.Time         // when it was first read as a whole
+	current   bool              // known is what was read last
 	emitted   time.Time         // when all of known was emitted last
 	good      time.Time         // when it was read well last
 	problem   string            // why the last read failed; "" = it did not
@@ -66,6 +68,7 @@ type input struct {
 type placed struct {
 	levels   []Level
 	declared bool // with the first read of all, so that valid_from speaks of it
+	refused  bool // its record broke the contract and was left out
 }
 
 // New makes a collector and starts nothing. The error says what is wrong with the configuration.
@@ -100,8 +103,8 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 func (c *Collector) Name() string { return Name }
 
 // Run implements collect.Collector. A source that fails keeps its last good state and is read again at the next
-// interval. What a source no longer lists is emitted as removed; nodes that vanished while no collector ran are not
-// known and stay as they were.
+// interval. What a source no longer lists is emitted as removed; of nodes that vanished while no collector ran it knows
+// nothing, so the source record says since when all that is listed has been told.
 func (c *Collector) Run(ctx context.Context, out collect.Emitter) error {
 	tick := time.NewTicker(c.cfg.Interval)
 	defer tick.Stop()
@@ -173,6 +176,7 @@ func (c *Collector) poll(ctx context.Context, in *input, out collect.Emitter) (e
 			in.digest = digest
 		}
 	}
+	in.current = digest == in.digest
 	if c.cfg.Refresh > 0 && now.Sub(in.emitted) >= c.cfg.Refresh {
 		if err := c.refresh(ctx, in, now, out); err != nil {
 			return err
@@ -220,6 +224,9 @@ func (c *Collector) take(ctx context.Context, in *input, content, instances []by
 	}
 	c.note(in, append(m.Issues, view.Issues...))
 	first := in.emitted.IsZero()
+	if in.since.IsZero() {
+		in.since = now
+	}
 
 	// A topology under another name is another telling: the old one ends before the new one begins.
 	if len(view.Nodes) > 0 && view.Topology != in.topology {
@@ -254,16 +261,19 @@ func (c *Collector) take(ctx context.Context, in *input, content, instances []by
 func (c *Collector) emit(ctx context.Context, in *input, nodes []Node, way string, declared bool, now time.Time, out collect.Emitter) error {
 	for chunk := range slices.Chunk(nodes, emitAtOnce) {
 		var records []event.Record
+		refused := map[string]bool{}
 		for _, n := range chunk {
 			if r := c.record(in, n, declared, now); r != nil {
 				records = append(records, r)
+			} else {
+				refused[n.Name] = true
 			}
 		}
 		if err := c.send(ctx, way, records, out); err != nil {
 			return err
 		}
 		for _, n := range chunk {
-			in.known[n.Name] = placed{levels: n.Levels, declared: declared}
+			in.known[n.Name] = placed{levels: n.Levels, declared: declared, refused: refused[n.Name]}
 		}
 	}
 	return nil
@@ -361,6 +371,20 @@ func (c *Collector) note(in *input, issues []Issue) {
 	}
 }
 
+// whole reports whether each node that the source lists has been told. That it lists none is believed only where that is
+// allowed.
+func (in *input) whole() bool {
+	if in.emitted.IsZero() || !in.current || len(in.known) == 0 && !in.AllowEmpty {
+		return false
+	}
+	for _, p := range in.known {
+		if p.refused {
+			return false
+		}
+	}
+	return true
+}
+
 // report emits the source record: at once when reading turns bad or good again, else now and then.
 func (c *Collector) report(ctx context.Context, out collect.Emitter) {
 	now := c.now()
@@ -383,6 +407,11 @@ func (c *Collector) report(ctx context.Context, out collect.Emitter) {
 	r := &event.Source{
 		Cluster: c.cfg.Cluster, Source: Name, ObservedAtMs: now.UnixMilli(),
 		GoodAtMs: event.Millis(good), Problem: problem, IntervalMs: &interval,
+	}
+	for _, in := range c.inputs {
+		if in.whole() {
+			r.Told = append(r.Told, &event.Told{Source: in.Source.Source, SinceMs: in.since.UnixMilli(), GoodAtMs: in.good.UnixMilli()})
+		}
 	}
 	if err := out.Emit(ctx, r); err != nil {
 		if ctx.Err() == nil {

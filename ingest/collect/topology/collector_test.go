@@ -27,7 +27,8 @@ type sink struct {
 	mu      sync.Mutex
 	members []string
 	sources []string
-	refuse  int // records taken before the pipeline fails; 0 = it does not
+	told    string // by the newest source record
+	refuse  int    // records taken before the pipeline fails; 0 = it does not
 }
 
 var errPipeline = errors.New("the pipeline is down")
@@ -47,6 +48,10 @@ func (s *sink) Emit(_ context.Context, records ...event.Record) error {
 			s.members = append(s.members, memberLine(r))
 		case *event.Source:
 			s.sources = append(s.sources, sourceLine(r))
+			s.told = ""
+			for _, told := range r.GetTold() {
+				s.told += told.GetSource() + " since " + clock(told.GetSinceMs()) + " good at " + clock(told.GetGoodAtMs())
+			}
 		}
 	}
 	return nil
@@ -317,6 +322,41 @@ func TestWhatThePipelineDidNotTakeIsEmittedAgain(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"12:00:01 topology good at 12:00:01"}, sources); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestSinceWhenAllIsTold: nodes that vanished while no collector ran are withdrawn by this, so it is said only of a whole
+// list.
+func TestSinceWhenAllIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		reads      []string
+		allowEmpty bool
+		refuse     int
+		want       string
+	}{
+		"the first read":                      {reads: []string{confTwo}, want: "slurm_topology since 12:00:00 good at 12:00:00"},
+		"later reads":                         {reads: []string{confTwo, confTwo, confMoved}, want: "slurm_topology since 12:00:00 good at 12:00:20"},
+		"a file that would remove a node":     {reads: []string{confTwo, confOne}},
+		"a node that is gone":                 {reads: []string{confTwo, confOne, confOne}, want: "slurm_topology since 12:00:00 good at 12:00:20"},
+		"a file that cannot be read any more": {reads: []string{confTwo, "BlockName"}, want: "slurm_topology since 12:00:00 good at 12:00:00"},
+		"no node":                             {reads: []string{"BlockName=a Nodes=\n"}},
+		"no node, if allowed":                 {reads: []string{"BlockName=a Nodes=\n"}, allowEmpty: true, want: "slurm_topology since 12:00:00 good at 12:00:00"},
+		"half of it is with the pipeline":     {reads: []string{confTwo}, refuse: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(cfg *Config) { cfg.Sources[0].AllowEmpty = c.allowEmpty })
+			r.refuse = c.refuse
+			for i, text := range c.reads {
+				if i > 0 {
+					r.at = r.at.Add(10 * time.Second)
+				}
+				r.write(text)
+				r.pollAll(t.Context(), &r.sink)
+			}
+			if r.told != c.want {
+				t.Errorf("told %q, want %q", r.told, c.want)
+			}
+		})
 	}
 }
 

@@ -8,6 +8,10 @@ FROM
     UNION ALL
     SELECT 'node_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM node_events
     UNION ALL
+    SELECT 'domain_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM domain_events
+    UNION ALL
+    SELECT 'workload_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM workload_events
+    UNION ALL
     SELECT 'source_events' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM source_events
     UNION ALL
     SELECT 'counters' AS raw_table, count() AS row_count, max(loaded_at) AS loaded_at FROM counters
