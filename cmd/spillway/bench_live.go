@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -124,13 +125,11 @@ func benchLatency(ctx context.Context, b *benchRun) error {
 	}
 	pollers.Wait()
 	events := float64(w.records) / time.Since(begin).Seconds()
-	if err := stop(); err != nil {
-		return err
-	}
 	p50, p99, most := quantiles(took)
 	b.sayf("  %d starts sampled at %.0f records/s: p50 %s, p99 %s, slowest %s, %d without a verdict in 30 s", len(took), events,
 		p50.Round(time.Millisecond), p99.Round(time.Millisecond), most.Round(time.Millisecond), lost)
-	return b.sayPassSteps(f.tel.Registry)
+	said := b.sayPassSteps(f.tel.Registry) // while there is still a ClickHouse for the gauges to ask
+	return errors.Join(stop(), said)
 }
 
 // sayPassSteps prints where the passes spent their time.
