@@ -324,6 +324,7 @@ func alertsAt(t *testing.T, alertmanager, name string) map[string]activeAlert {
 // the alert and, when the jobs are gone, with its end. Only group_interval is shortened, which has no part in the first
 // notification.
 func TestSpillReachesAPerson(t *testing.T) {
+	t.Parallel() // it mostly waits for the intervals of Prometheus
 	testenv.Binary(t, "prometheus")
 	testenv.Binary(t, "prometheus-alertmanager")
 	s := defaultSettings()

@@ -42,7 +42,7 @@ func TestRejudgeGoesByTheConfigurationOfNow(t *testing.T) {
 	}
 	f.close()
 	config := filepath.Join(dir, "spillway.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "engine: {data_dir: %s}\nenrich: {window: 47m}\ntelemetry: {log_level: warn}\n", s.Engine.DataDir), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, "engine: {data_dir: %s}\nenrich: {window: 240h}\ntelemetry: {log_level: warn}\n", s.Engine.DataDir), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	rejudge := func() string {

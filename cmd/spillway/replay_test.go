@@ -284,6 +284,7 @@ func cause(p placed, all map[string]placed, fewest int) string {
 }
 
 func TestReplayOfRecordedSlurmOutputGivesWhatTheNodesSay(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct{ jobs, topology string }{
 		"running jobs, topology.yaml":             {slurmData + "squeue.json", "testdata/topology.yaml"},
 		"running jobs, topology.conf":             {slurmData + "squeue.json", "testdata/topology.conf"},

@@ -18,6 +18,7 @@ import (
 // TestScenarios sends every scripted case through Kafka, ClickHouse and the passes and asks the reader for the verdicts:
 // each case must have those it lists and no others.
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	s := defaultSettings()
 	s.API.Listen = "127.0.0.1:0"
 	s.Telemetry.LogLevel = "warn"
