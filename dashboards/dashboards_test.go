@@ -333,6 +333,18 @@ type result struct {
 	rows    [][]any
 }
 
+// cells gives the rows by the names of their columns.
+func (r *result) cells() (out []map[string]any) {
+	for _, row := range r.rows {
+		cells := map[string]any{}
+		for i, name := range r.columns {
+			cells[name] = value(row[i])
+		}
+		out = append(out, cells)
+	}
+	return out
+}
+
 func ask(ctx context.Context, conn driver.Conn, sql string) (*result, error) {
 	got, err := conn.Query(ctx, sql)
 	if err != nil {
@@ -512,7 +524,7 @@ func TestSlotRule(t *testing.T) {
 			panels[q.name] = q.sql
 		}
 	}
-	shown := func(panel string, size int) (out []map[string]any) {
+	shown := func(panel string, size int) []map[string]any {
 		t.Helper()
 		g := grafana{from: now.Add(-24 * time.Hour), to: now, step: 10 * time.Minute, vars: map[string][]string{"cluster": nil, "size": {strconv.Itoa(size)}}}
 		sql, err := g.expand(panels[panel])
@@ -523,14 +535,7 @@ func TestSlotRule(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, sql)
 		}
-		for _, row := range got.rows {
-			cells := map[string]any{}
-			for i, c := range got.columns {
-				cells[c] = value(row[i])
-			}
-			out = append(out, cells)
-		}
-		return out
+		return got.cells()
 	}
 	for i, c := range cases {
 		if c.Nodes == 0 {
@@ -650,15 +655,7 @@ func TestUnknownIsShownAsUnknown(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var out []map[string]any
-				for _, row := range got.rows {
-					cell := map[string]any{}
-					for i, name := range got.columns {
-						cell[name] = value(row[i])
-					}
-					out = append(out, cell)
-				}
-				return out
+				return got.cells()
 			}
 		}
 		t.Fatalf("no panel %s/%s", board, title)

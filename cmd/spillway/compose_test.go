@@ -140,16 +140,18 @@ func startable(t *testing.T, args []string) {
 	}
 }
 
+// ofTree gives the text of a file of the tree.
+func ofTree(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(top, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // TestEveryDeploymentProbes: without a probe whose metrics are scraped the alert ProbeFailing is blind.
 func TestEveryDeploymentProbes(t *testing.T) {
-	read := func(path string) string {
-		t.Helper()
-		text, err := os.ReadFile(filepath.Join(top, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
 	goesOn := func(where string, args []string) {
 		t.Helper()
 		if len(args) == 0 || args[0] != "probe" || !slices.Contains(args, "--every") {
@@ -163,11 +165,11 @@ func TestEveryDeploymentProbes(t *testing.T) {
 	if err := config.Load(top+"/deploy/compose/probe.yaml", &s); err != nil {
 		t.Fatal(err)
 	}
-	if _, port, err := net.SplitHostPort(s.Telemetry.Listen); err != nil || !strings.Contains(read("deploy/prometheus/prometheus.yml"), "targets: [probe:"+port+"]") {
+	if _, port, err := net.SplitHostPort(s.Telemetry.Listen); err != nil || !strings.Contains(ofTree(t, "deploy/prometheus/prometheus.yml"), "targets: [probe:"+port+"]") {
 		t.Errorf("compose's probe shows its metrics on %q, where Prometheus does not look", s.Telemetry.Listen)
 	}
 
-	unit := read("deploy/systemd/spillway-probe.service")
+	unit := ofTree(t, "deploy/systemd/spillway-probe.service")
 	_, line, _ := strings.Cut(unit, "ExecStart=/usr/local/bin/spillway ")
 	line, _, _ = strings.Cut(line, "\n")
 	goesOn("systemd", strings.Fields(line))
@@ -459,21 +461,13 @@ func TestSystemdUnits(t *testing.T) {
 
 // TestSecretsAreReadableByTheUnits follows each secret of the systemd units from who writes it to the key that names it.
 func TestSecretsAreReadableByTheUnits(t *testing.T) {
-	read := func(path string) string {
-		t.Helper()
-		text, err := os.ReadFile(filepath.Join(top, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
 	const group = "spillway-secrets"
-	install := read("deploy/docs/install.md")
+	install := ofTree(t, "deploy/docs/install.md")
 	if !strings.Contains(install, "\ngroupadd --system --force "+group+"\n") {
 		t.Errorf("install.md does not make the group %s, without which no unit starts", group)
 	}
 	for _, unit := range []string{"spillway.service", "spillway@.service"} {
-		text := read("deploy/systemd/" + unit)
+		text := ofTree(t, "deploy/systemd/"+unit)
 		if !strings.Contains(text, "\nSupplementaryGroups="+group+"\n") {
 			t.Errorf("%s may not read what belongs to the group %s", unit, group)
 		}
@@ -501,12 +495,12 @@ func TestSecretsAreReadableByTheUnits(t *testing.T) {
 			token = row[1]
 		}
 	}
-	if slurm := read("deploy/slurm/README.md"); !strings.Contains(slurm, "token_file: "+token+"}") {
+	if slurm := ofTree(t, "deploy/slurm/README.md"); !strings.Contains(slurm, "token_file: "+token+"}") {
 		t.Errorf("the README of deploy/slurm does not name the token %s", token)
 	}
 
 	// The command of the timer's unit, with a directory of the test's own in place of the one systemd makes.
-	unit := read("deploy/slurm/slurm-token.service")
+	unit := ofTree(t, "deploy/slurm/slurm-token.service")
 	dir := filepath.Dir(token)
 	for _, want := range []string{"Group=" + group, "RuntimeDirectory=" + strings.TrimPrefix(dir, "/run/"), "RuntimeDirectoryMode=0750", "RuntimeDirectoryPreserve=yes", "UMask=0027"} {
 		if !strings.Contains(unit, "\n"+want+"\n") {

@@ -132,6 +132,15 @@ func nullMillis(ms *int64) proto.Nullable[time.Time] {
 	return proto.NewNullable(time.UnixMilli(*ms))
 }
 
+// levelColumns splits levels into the columns level and level_value.
+func levelColumns(levels []*event.Level) (names, values []string) {
+	names, values = make([]string, len(levels)), make([]string, len(levels))
+	for i, l := range levels {
+		names[i], values[i] = l.GetLevel(), l.GetValue()
+	}
+	return names, values
+}
+
 // narrow fits a count into the table's smaller type; a number that does not fit is a broken source and becomes unknown.
 func narrow(v *uint32) proto.Nullable[uint16] {
 	if v == nil || *v > math.MaxUint16 {

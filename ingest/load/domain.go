@@ -32,10 +32,7 @@ func (b *domainBlock) append(offset int64, value []byte) error {
 	if err := event.DecodeInto(d, value); err != nil {
 		return err
 	}
-	levels, values := make([]string, len(d.GetLevels())), make([]string, len(d.GetLevels()))
-	for i, l := range d.GetLevels() {
-		levels[i], values[i] = l.GetLevel(), l.GetValue()
-	}
+	levels, values := levelColumns(d.GetLevels())
 	b.offset.Append(offset)
 	b.cluster.Append(d.GetCluster())
 	b.domain.Append(d.GetDomain())

@@ -40,10 +40,7 @@ func (b *membershipBlock) append(offset int64, value []byte) error {
 	if err := event.DecodeInto(m, value); err != nil {
 		return err
 	}
-	levels, values := make([]string, len(m.GetLevels())), make([]string, len(m.GetLevels()))
-	for i, l := range m.GetLevels() {
-		levels[i], values[i] = l.GetLevel(), l.GetValue()
-	}
+	levels, values := levelColumns(m.GetLevels())
 	n := len(m.GetGpus())
 	index, uuids, clusterUUIDs := make([]uint16, n), make([]string, n), make([]string, n)
 	states, statuses := make([]string, n), make([]string, n)

@@ -320,8 +320,9 @@ func (c *Collector) told() (out []*event.Told) {
 			out = append(out, &event.Told{Source: source, SinceMs: since.UnixMilli(), GoodAtMs: good.UnixMilli()})
 		}
 	}
-	add(SourceREST, c.poller.ToldSince(), c.good)
-	add(SourceSqueue, c.poller.ToldSince(), c.good)
+	jobs := c.poller.ToldSince()
+	add(SourceREST, jobs, c.good)
+	add(SourceSqueue, jobs, c.good)
 	add(SourceNodes, c.nodes.ToldSince(), c.nodesAt)
 	return out
 }
