@@ -143,6 +143,15 @@ type cursor struct {
 }
 
 func (c *cursor) varint() int64 {
+	if len(c.rest) > 0 && c.rest[0] < 0x80 { // most are of one byte
+		v := c.rest[0]
+		c.rest = c.rest[1:]
+		return int64(v>>1) ^ -int64(v&1)
+	}
+	return c.long()
+}
+
+func (c *cursor) long() int64 {
 	v, n := binary.Varint(c.rest)
 	if n <= 0 {
 		c.bad, c.rest = true, nil

@@ -23,10 +23,14 @@ type countersBlock struct {
 	record  event.Counters             // only for what scan leaves to the contract's own reader
 	layouts map[string]*countersLayout // by the names that begin a record
 	known   int                        // rows of all layouts
+	last    *countersLayout            // of the record before
 	number  uint64                     // of the block, among those of this memory
 
 	records []countersRecord
 	total   int // rows
+	order   countersOrder
+	spare   numberColumn
+	sent    proto.Input // once it was sent: nothing is added then, since rows are in another order
 
 	// Filled from records when the block is sent.
 	entity   proto.ColInt8
@@ -47,6 +51,7 @@ type countersRecord struct {
 	layout   *countersLayout
 	offset   int64
 	observed int64 // Unix ms
+	row      int   // its first, as they came
 }
 
 // Entities, as the table numbers them.
@@ -144,7 +149,7 @@ const (
 var textNames = [textColumns]string{"cluster", "node", "source", "driver_version", "name", "uuid", "model", "jobs"}
 
 func newCountersBlock() block {
-	b := &countersBlock{observed: millis(), layouts: map[string]*countersLayout{}, number: 1,
+	b := &countersBlock{observed: millis(), layouts: map[string]*countersLayout{}, number: 1, last: &countersLayout{},
 		since: numberColumn{times: millis()}}
 	for i := range b.texts {
 		b.texts[i].init()
@@ -156,23 +161,28 @@ func newCountersBlock() block {
 }
 
 func (b *countersBlock) append(offset int64, value []byte) error {
-	names := countersNames(value)
-	layout := b.layouts[string(names)]
+	layout := b.last.next
 	observed, ok := layout.fits(value)
 	if !ok {
-		var err error
-		if layout, value, err = b.learn(names, value, layout != nil); err != nil {
-			return err
+		names := countersNames(value)
+		layout = b.layouts[string(names)]
+		if observed, ok = layout.fits(value); !ok {
+			var err error
+			if layout, value, err = b.learn(names, value, layout != nil); err != nil {
+				return err
+			}
+			observed = b.scan.observed
 		}
-		observed = b.scan.observed
+		b.last.next = layout
 	}
+	b.last = layout
 	if len(layout.rows) == 0 {
 		return nil
 	}
 	for _, n := range layout.numbers {
 		b.numbers[n.column].add(b.total+n.row, value[n.at:n.end])
 	}
-	b.records = append(b.records, countersRecord{layout, offset, observed})
+	b.records = append(b.records, countersRecord{layout, offset, observed, b.total})
 	b.total += len(layout.rows)
 	return nil
 }
@@ -206,7 +216,7 @@ func (b *countersBlock) learn(names, value []byte, known bool) (*countersLayout,
 		}
 		if b.known += len(layout.rows) + 1; b.known > maxKnown {
 			clear(b.layouts)
-			b.known = len(layout.rows) + 1
+			b.known, b.last = len(layout.rows)+1, &countersLayout{} // which holds the others
 		}
 		b.layouts[string(names)] = layout
 	}
@@ -215,7 +225,7 @@ func (b *countersBlock) learn(names, value []byte, known bool) (*countersLayout,
 
 // learned takes over what another block knows; that one is of no more use.
 func (b *countersBlock) learned(was *countersBlock) {
-	b.layouts, b.known, b.number = was.layouts, was.known, was.number+1
+	b.layouts, b.known, b.number, b.order.number = was.layouts, was.known, was.number+1, was.order.number
 }
 
 func (b *countersBlock) rows() int { return b.total }
@@ -234,6 +244,7 @@ func (b *countersBlock) fill() (has columnSet) {
 		}
 		has |= r.layout.has
 	}
+	b.order.find(b.records, resize(&b.offset, b.total), resize(&b.observed.Data, b.total))
 	for i := range b.texts {
 		wide = wide || b.texts[i].values.Rows() > math.MaxUint16+1
 	}
@@ -251,9 +262,9 @@ func (b *countersBlock) fill() (has columnSet) {
 	return has
 }
 
+// fillRows fills the columns in the order of the table's key.
 func fillRows[K uint16 | uint32](b *countersBlock, keysOf func(*dictionary) []K) {
 	n := b.total
-	offset, observed := resize(&b.offset, n), resize(&b.observed.Data, n)
 	entity, gpu, part := resize(&b.entity, n), resize(&b.gpu, n), resize(&b.part, n)
 	state, missing, reset := resize(&b.state, n), resize(&b.missing, n), resize(&b.reset_, n)
 	since, unknown := resize(&b.since.times.Data, n), resize(&b.since.nulls, n)
@@ -263,26 +274,33 @@ func fillRows[K uint16 | uint32](b *countersBlock, keysOf func(*dictionary) []K)
 	}
 	b.since.known = n
 	at := 0
-	for _, r := range b.records {
-		one := r.layout.keys
-		for i := range r.layout.rows {
-			row := &r.layout.rows[i]
-			offset[at], observed[at] = r.offset, proto.DateTime64(r.observed)
-			entity[at], gpu[at], part[at] = row.entity, row.gpu, row.part
-			state[at], missing[at], reset[at] = row.state, row.missing, row.reset
-			since[at], unknown[at] = proto.DateTime64(row.since), 0
-			if row.since == 0 {
-				unknown[at] = 1
-				b.since.known--
-			}
-			for k := range one {
-				keys[k][at] = K(one[k])
-			}
-			for k, key := range row.keys {
-				keys[recordTexts+k][at] = K(key)
-			}
-			at++
+	for _, run := range b.order.runs {
+		end, row := at+run.rows, run.row
+		fill(entity[at:end], row.entity)
+		fill(gpu[at:end], row.gpu)
+		fill(part[at:end], row.part)
+		fill(state[at:end], row.state)
+		fill(missing[at:end], row.missing)
+		fill(reset[at:end], row.reset)
+		fill(since[at:end], proto.DateTime64(row.since))
+		fill(unknown[at:end], 0)
+		if row.since == 0 {
+			fill(unknown[at:end], 1)
+			b.since.known -= run.rows
 		}
+		for k, key := range run.layout.keys {
+			fill(keys[k][at:end], K(key))
+		}
+		for k, key := range row.keys {
+			fill(keys[recordTexts+k][at:end], K(key))
+		}
+		at = end
+	}
+}
+
+func fill[T any](s []T, v T) {
+	for i := range s {
+		s[i] = v
 	}
 }
 
@@ -293,6 +311,9 @@ func resize[S ~[]T, T any](s *S, n int) []T {
 }
 
 func (b *countersBlock) input() proto.Input {
+	if b.sent != nil {
+		return b.sent
+	}
 	has := b.fill()
 	in := append(b.columns(), proto.InputColumn{Name: "observed_at", Data: b.observed},
 		proto.InputColumn{Name: "entity", Data: &b.entity}, proto.InputColumn{Name: "gpu", Data: &b.gpu})
@@ -314,10 +335,11 @@ func (b *countersBlock) input() proto.Input {
 		in = append(in, proto.InputColumn{Name: "since", Data: nullable[time.Time](b.since.known == b.total, b.since.times, b.since.nulls)})
 	}
 	for i, c := range b.numbers {
-		if data := c.data(b.total); data != nil {
+		if data := c.data(&b.order, &b.spare, b.total); data != nil {
 			in = append(in, proto.InputColumn{Name: countersColumns[i].name, Data: data})
 		}
 	}
+	b.sent = in
 	return in
 }
 
@@ -330,7 +352,8 @@ func (b *countersBlock) reset() {
 		}
 	}
 	clear(b.records) // layouts that are no longer known may go
-	b.records, b.total = b.records[:0], 0
+	b.order.reset()
+	b.records, b.total, b.sent = b.records[:0], 0, nil
 	for _, c := range b.numbers {
 		c.clear()
 	}
@@ -469,8 +492,9 @@ func significant(v float32) float32 {
 	return math.Float32frombits((bits + 1<<(dropped-1)) &^ (1<<dropped - 1))
 }
 
-// data is what is sent: nothing when no row knows the number, and no null marks when all do.
-func (c *numberColumn) data(rows int) proto.ColInput {
+// data is what is sent: nothing when no row knows the number, and no null marks when all do. It is put in order by way of
+// a spare column, whose memory then changes hands.
+func (c *numberColumn) data(order *countersOrder, spare *numberColumn, rows int) proto.ColInput {
 	if c.known == 0 {
 		return nil
 	}
@@ -478,13 +502,27 @@ func (c *numberColumn) data(rows int) proto.ColInput {
 	whole := c.known == rows
 	if !whole {
 		c.marks(rows)
+		inOrder(order, &c.nulls, &spare.nulls)
 	}
 	switch {
 	case c.keep == exact || c.keep == mebibytes:
+		inOrder(order, &c.ints, &spare.ints)
 		return nullable[uint64](whole, &c.ints, c.nulls)
 	default:
+		inOrder(order, &c.floats, &spare.floats)
 		return nullable[float32](whole, &c.floats, c.nulls)
 	}
+}
+
+func inOrder[S ~[]T, T any](order *countersOrder, column, spare *S) {
+	if order.same {
+		return
+	}
+	in, out := *column, resize(spare, len(order.from))
+	for i, from := range order.from {
+		out[i] = in[from]
+	}
+	*column, *spare = out, in
 }
 
 func nullable[T any](whole bool, values proto.ColumnOf[T], nulls proto.ColUInt8) proto.ColInput {

@@ -25,11 +25,41 @@ type countersLayout struct {
 	// Keys of the texts, once they were looked up in the dictionaries of this number.
 	number uint64
 	keys   [recordTexts]uint32
+
+	order []int32         // of the rows, by the table's key
+	next  *countersLayout // of the record that came after the last of this one: nodes are scraped in turn
+
+	// For countersOrder: the place of the record last seen, and which rows are left of that place.
+	ordered uint64
+	hour    int64
+	group   int
+	left    []int32
+	at      int
 }
 
+// sameBytes is bytes that do not change. Most of them are a field's number and length, so what fits into a word is compared
+// as one.
 type sameBytes struct {
 	at    int
 	bytes []byte
+	word  uint64
+	mask  uint64 // 0: too long for a word, or too close to the end
+}
+
+func newSameBytes(value []byte, at, end int) sameBytes {
+	s := sameBytes{at: at, bytes: value[at:end]}
+	if n := end - at; n <= 8 && at+8 <= len(value) {
+		s.mask = 1<<(8*n) - 1 // all of it for 8
+		s.word = binary.LittleEndian.Uint64(value[at:]) & s.mask
+	}
+	return s
+}
+
+func (s *sameBytes) in(value []byte) bool {
+	if s.mask != 0 {
+		return binary.LittleEndian.Uint64(value[s.at:])&s.mask == s.word
+	}
+	return bytes.Equal(value[s.at:s.at+len(s.bytes)], s.bytes)
 }
 
 // layoutNumbers says where the numbers of one column lie, and from which row of the record on they are.
@@ -77,7 +107,7 @@ func newCountersLayout(s *countersScan, value []byte) *countersLayout {
 	at := 0
 	for _, span := range s.spans {
 		if span.at > at {
-			layout.same = append(layout.same, sameBytes{at, value[at:span.at]})
+			layout.same = append(layout.same, newSameBytes(value, at, span.at))
 		}
 		at = span.end
 		if span.field == fieldObserved {
@@ -88,10 +118,14 @@ func newCountersLayout(s *countersScan, value []byte) *countersLayout {
 			layout.numbers = append(layout.numbers, layoutNumbers{place.column, first[place.entity], span.at, span.end})
 		}
 	}
-	layout.same = append(layout.same, sameBytes{at, value[at:]})
+	layout.same = append(layout.same, newSameBytes(value, at, len(value)))
 	slices.SortFunc(layout.numbers, func(a, b layoutNumbers) int { return a.row - b.row }) // columns are filled downwards
 	layout.texts = [recordTexts]string{string(s.one[fieldCluster]), string(s.one[fieldNode]), string(s.one[fieldSource]), string(s.one[fieldDriver])}
 	layout.fillRows(s)
+	for i := range layout.rows {
+		layout.order = append(layout.order, int32(i))
+	}
+	slices.SortStableFunc(layout.order, func(a, b int32) int { return layout.rows[a].compare(&layout.rows[b]) })
 	layout.has = layout.columns()
 	return layout
 }
@@ -187,8 +221,8 @@ func (layout *countersLayout) fits(value []byte) (observed int64, ok bool) {
 	if layout == nil || len(value) != layout.size {
 		return 0, false
 	}
-	for _, s := range layout.same {
-		if !bytes.Equal(value[s.at:s.at+len(s.bytes)], s.bytes) {
+	for i := range layout.same {
+		if !layout.same[i].in(value) {
 			return 0, false
 		}
 	}

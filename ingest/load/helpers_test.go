@@ -224,6 +224,7 @@ type child struct {
 	Default    bool   // with the default configuration, not one of small batches
 	Progress   string // file to write the number of counters stored to, from the first record read on
 	Ceiling    string // no loader: insert the records of this file, see BenchmarkComparison
+	Sorted     bool   // in the order of the table's key
 }
 
 // account is the part of a server's options that a child needs and that JSON can hold.
@@ -278,7 +279,7 @@ func runChild(text string) {
 		panic(err)
 	}
 	if c.Ceiling != "" {
-		if err := runCeiling(c.ClickHouse.options(), c.Ceiling); err != nil {
+		if err := runCeiling(c.ClickHouse.options(), c.Ceiling, c.Sorted); err != nil {
 			panic(err)
 		}
 		return

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,23 +69,43 @@ func apacheKafkaLibraries(t testing.TB) string {
 	return dir
 }
 
-// ApacheKafka is a single Apache Kafka broker (KRaft) of one test, reached through a relay that the test can cut.
+// ApacheKafka is a single Apache Kafka broker (KRaft) of one test.
 type ApacheKafka struct {
 	engine.Kafka
 	t     testing.TB
+	jvm   []string // its options
 	libs  string
 	dir   string
 	relay *relay
 	cmd   *exec.Cmd
 }
 
-// StartApacheKafka starts a broker with an empty log. It is gone after the test.
+// StartApacheKafka starts a broker with an empty log, reached through a relay that the test can cut. It is gone after the
+// test.
 func StartApacheKafka(t testing.TB) *ApacheKafka {
 	t.Helper()
-	k := &ApacheKafka{t: t, libs: apacheKafkaLibraries(t), dir: t.TempDir()}
-	broker, controller := freePort(t), freePort(t)
-	k.relay = newRelay(t, "127.0.0.1:"+strconv.Itoa(broker))
-	k.Kafka = engine.Kafka{Brokers: []string{k.relay.listener.Addr().String()}}
+	// A broker of a few seconds is there sooner without the JVM's second compiler.
+	k := &ApacheKafka{t: t, jvm: []string{"-Xmx512m", "-XX:TieredStopAtLevel=1"}}
+	port := freePort(t)
+	k.relay = newRelay(t, "127.0.0.1:"+strconv.Itoa(port))
+	return k.start(port, k.relay.listener.Addr().String())
+}
+
+// StartApacheKafkaToMeasure starts one that is reached directly and has the JVM options of Kafka's own start script.
+func StartApacheKafkaToMeasure(t testing.TB) *ApacheKafka {
+	t.Helper()
+	k := &ApacheKafka{t: t, jvm: []string{"-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+		"-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"}}
+	port := freePort(t)
+	return k.start(port, "127.0.0.1:"+strconv.Itoa(port))
+}
+
+func (k *ApacheKafka) start(broker int, advertised string) *ApacheKafka {
+	t := k.t
+	t.Helper()
+	k.libs, k.dir = apacheKafkaLibraries(t), t.TempDir()
+	controller := freePort(t)
+	k.Kafka = engine.Kafka{Brokers: []string{advertised}}
 	properties := fmt.Sprintf(`process.roles=broker,controller
 node.id=1
 controller.listener.names=CONTROLLER
@@ -119,8 +140,7 @@ auto.create.topics.enable=false
 func (k *ApacheKafka) properties() string { return filepath.Join(k.dir, "server.properties") }
 
 func (k *ApacheKafka) java(args ...string) *exec.Cmd {
-	cmd := exec.Command("java", append([]string{"-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", k.libs + "/*"}, args...)...)
-	return cmd
+	return exec.Command("java", slices.Concat(k.jvm, []string{"-cp", k.libs + "/*"}, args)...)
 }
 
 // Start starts the broker, again after Kill, and returns when it answers.
