@@ -202,20 +202,6 @@ func (c *chaos) killLoader() {
 	c.loaders = slices.Delete(c.loaders, i, i+1)
 }
 
-// revive does what a service manager does: a loader that found no Kafka at its start has ended.
-func (c *chaos) revive() {
-	n := max(1, len(c.loaders))
-	c.loaders = slices.DeleteFunc(c.loaders, func(l *exec.Cmd) bool {
-		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", l.Process.Pid))
-		ended := strings.Contains(string(stat), ") Z ")
-		if ended {
-			l.Wait()
-		}
-		return ended
-	})
-	c.scale(n)
-}
-
 func (c *chaos) faults() []fault {
 	loaders := func() int { return 1 + c.rng.IntN(2) }
 	list := []fault{
@@ -315,7 +301,6 @@ func (c *chaos) round(n int, f fault) {
 	c.pause(500)
 	stop()
 	flowing.Wait()
-	c.revive()
 	mended := time.Now()
 	held := c.held()
 	c.t.Logf("round %3d: %-70s %5d records", n, f.name, len(acked))

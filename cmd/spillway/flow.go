@@ -79,7 +79,8 @@ func open(ctx context.Context, s *settings, run stages, throwaway bool, log *slo
 		}
 	}
 	if engines.Kafka.Mode != engine.ModeNone {
-		if err := kafka.EnsureTopics(ctx, f.engines.Kafka, s.Topics); err != nil {
+		err := f.await(ctx, "kafka", kafka.Passing, func() error { return kafka.EnsureTopics(ctx, f.engines.Kafka, s.Topics) })
+		if err != nil {
 			return nil, err
 		}
 		f.producer = kafka.NewProducer(f.engines.Kafka, kafka.Deps{
@@ -119,8 +120,31 @@ func dry(s *settings) (err error) {
 	return f.build(stages{collect: topics, load: topics && store, enrich: topics && store, serve: store})
 }
 
-// openStore brings the database up to date. A server that is away, or not well, is waited for as the loader waits for it
-// later; an embedded one that died ends the start.
+// await tries until it succeeds. What passes is waited for as the loader waits for it later, and said once; anything else, and
+// an embedded engine that died, ends the start.
+func (f *flow) await(ctx context.Context, what string, passing func(error) bool, try func() error) error {
+	level := slog.LevelWarn
+	for wait := f.settings.Load.RetryMin; ; wait = min(2*wait, f.settings.Load.RetryMax) {
+		err := try()
+		if err == nil && level != slog.LevelWarn {
+			f.log.Info(what + " is ready")
+		}
+		if err == nil || ctx.Err() != nil || !passing(err) {
+			return err
+		}
+		f.log.Log(ctx, level, what+" is not ready, trying again until it is", "in", wait, "error", err)
+		level = slog.LevelDebug
+		select {
+		case <-ctx.Done():
+			return err
+		case died := <-f.engines.Dead():
+			return fmt.Errorf("%w: %w", errEngineDied, died)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// openStore brings the database up to date.
 func (f *flow) openStore(ctx context.Context) error {
 	owner := f.engines.ClickHouse.Owner
 	// The database may not exist yet, so the steps are run from outside of it.
@@ -129,26 +153,17 @@ func (f *flow) openStore(ctx context.Context) error {
 		return err
 	}
 	defer outside.Close()
-	for wait := f.settings.Load.RetryMin; ; wait = min(2*wait, f.settings.Load.RetryMax) {
-		err := clickhouse.Migrate(ctx, outside, clickhouse.Options{
+	passing := func(err error) bool {
+		return !errors.Is(err, clickhouse.ErrNewer) && !errors.Is(err, clickhouse.ErrEdited) && chconn.Passing(err)
+	}
+	err = f.await(ctx, "clickhouse", passing, func() error {
+		return clickhouse.Migrate(ctx, outside, clickhouse.Options{
 			Database: owner.Database, Cluster: f.engines.ClickHouse.Cluster,
 			Progress: func(s clickhouse.Step) { f.log.Debug("applying a schema step", "step", s.Name) },
 		})
-		if err == nil {
-			break
-		}
-		lasting := errors.Is(err, clickhouse.ErrNewer) || errors.Is(err, clickhouse.ErrEdited) || !chconn.Passing(err)
-		if lasting || ctx.Err() != nil {
-			return err
-		}
-		f.log.Warn("clickhouse is not ready, trying again", "in", wait, "error", err)
-		select {
-		case <-ctx.Done():
-			return err
-		case died := <-f.engines.Dead():
-			return fmt.Errorf("%w: %w", errEngineDied, died)
-		case <-time.After(wait):
-		}
+	})
+	if err != nil {
+		return err
 	}
 	f.conn, err = chconn.Open(owner)
 	return err

@@ -7,11 +7,15 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/spillway-io/spillway/internal/chconn"
 	"github.com/spillway-io/spillway/internal/engine"
@@ -88,7 +92,7 @@ func starting(owner chconn.Options) (*flow, *bytes.Buffer) {
 	var log bytes.Buffer
 	s := defaultSettings()
 	s.Load.RetryMin, s.Load.RetryMax = time.Millisecond, 10*time.Millisecond
-	return &flow{settings: &s, log: slog.New(slog.NewTextHandler(&log, nil)), engines: &engine.Engines{ClickHouse: engine.ClickHouse{Owner: owner}}}, &log
+	return &flow{settings: &s, log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), engines: &engine.Engines{ClickHouse: engine.ClickHouse{Owner: owner}}}, &log
 }
 
 func TestAStartOutlivesAServerThatDies(t *testing.T) {
@@ -105,6 +109,11 @@ func TestAStartOutlivesAServerThatDies(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "clickhouse is not ready, trying again"); n < 2 {
 		t.Errorf("the log tells of %d tries:\n%s", n, log)
+	}
+	for _, once := range []string{"level=WARN", "clickhouse is ready"} {
+		if n := strings.Count(log.String(), once); n != 1 {
+			t.Errorf("%q stands %d times in the log:\n%s", once, n, log)
+		}
 	}
 }
 
@@ -162,6 +171,83 @@ func TestAStartEndsWhereWaitingCannotHelp(t *testing.T) {
 		f.engines = engines
 		if err := f.openStore(t.Context()); !errors.Is(err, errEngineDied) {
 			t.Errorf("got %v, want %v", err, errEngineDied)
+		}
+	})
+}
+
+// spoken passes log lines on as they come.
+type spoken chan string
+
+func (c spoken) Write(line []byte) (int, error) {
+	c <- string(line)
+	return len(line), nil
+}
+
+// sending is what a process needs that reaches nothing but a Kafka.
+func sending(brokers ...string) *settings {
+	s := defaultSettings()
+	s.Engine.Kafka.Brokers = brokers
+	s.Load.RetryMin, s.Load.RetryMax = time.Millisecond, 10*time.Millisecond
+	return &s
+}
+
+func TestAStartWaitsForKafka(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	lines, opened := make(spoken, 100), make(chan error, 1)
+	go func() {
+		f, err := open(t.Context(), sending(l.Addr().String()), stages{collect: true}, false, slog.New(slog.NewTextHandler(lines, nil)))
+		if err == nil {
+			f.close()
+		}
+		opened <- err
+	}()
+	for _, want := range []string{"level=WARN msg=\"kafka is not ready", "kafka is ready"} {
+		select {
+		case line := <-lines:
+			if !strings.Contains(line, want) {
+				t.Fatalf("it said %s, want %q", line, want)
+			}
+		case err := <-opened:
+			t.Fatalf("it ended with %v, before it said %q", err, want)
+		case <-time.After(patience):
+			t.Fatalf("it never said %q", want)
+		}
+		if strings.Contains(want, "not ready") {
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(l.Addr().(*net.TCPAddr).Port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cluster.Close()
+		}
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAStartDoesNotWaitForAKafkaThatRefuses(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("PLAIN", "spillway", "right"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	s := sending(cluster.ListenAddrs()...)
+	s.Engine.Kafka.SASL = engine.SASLConfig{Mechanism: "plain", User: "spillway", PasswordFile: filepath.Join(t.TempDir(), "password")}
+	if err := os.WriteFile(s.Engine.Kafka.SASL.PasswordFile, []byte("guess"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t.Context(), s, stages{collect: true}, false, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "engine.kafka.sasl") {
+		t.Errorf("got %v, want what to check", err)
+	}
+	t.Run("whoever waits is asked to end", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if _, err := open(ctx, sending("127.0.0.1:1"), stages{collect: true}, false, slog.New(slog.DiscardHandler)); err == nil || ctx.Err() == nil {
+			t.Errorf("got %v", err)
 		}
 	})
 }

@@ -80,7 +80,10 @@ func (d *dialer) release() {
 func reach(ctx context.Context, k engine.Kafka) error {
 	ctx, cancel := context.WithTimeout(ctx, networkLimit)
 	defer cancel()
-	last := errors.New("no broker is named: list some in engine.kafka.brokers")
+	if len(k.Brokers) == 0 {
+		return errors.New("no broker is named: list some in engine.kafka.brokers")
+	}
+	var last error
 	for _, broker := range k.Brokers {
 		conn, err := newDialer(ctx, k).DialContext(ctx, "tcp", broker)
 		if err == nil {
@@ -90,10 +93,33 @@ func reach(ctx context.Context, k engine.Kafka) error {
 		if err == nil {
 			return nil
 		}
-		last = fmt.Errorf("%w: %s", err, cmp.Or(remedy(k, err), "is the broker up?"))
+		if last == nil || Passing(last) { // what stays is what has to be told
+			last = fmt.Errorf("%w: %s", err, cmp.Or(remedy(k, err), "is the broker up?"))
+		}
 	}
 	return fmt.Errorf("reach a broker of %v: %w", k.Brokers, last)
 }
+
+// Passing reports whether what failed may succeed by waiting: no broker was reached, or one that has yet to find its
+// controller, or leaders. A login or a right refused, a certificate that does not fit, and a setting that cannot be, stay.
+func Passing(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var network *net.OpError
+	var broker kafka.Error
+	var other net.Error // also what took too long
+	switch {
+	case errors.As(err, &certificate), errors.As(err, &record), errors.As(err, &network) && network.Op == tlsRefused:
+		return false
+	case errors.As(err, &broker):
+		return broker.Temporary() || broker == kafka.BrokerNotAvailable
+	default:
+		return errors.As(err, &other) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	}
+}
+
+// tlsRefused is the operation of an error that the other side told in TLS.
+const tlsRefused = "remote error"
 
 // explained adds to an error of a connection to the brokers what to do about it, where that can be told.
 func explained(k engine.Kafka, err error) error {
@@ -125,7 +151,7 @@ func remedy(k engine.Kafka, err error) string {
 		return "the broker's certificate is of another name than the address: set engine.kafka.tls.server_name to one of its names, or list the brokers by them"
 	case errors.As(err, &record):
 		return "the broker speaks no TLS on this port: list its TLS port in engine.kafka.brokers, or unset engine.kafka.tls.enabled"
-	case errors.As(err, &network) && network.Op == "remote error":
+	case errors.As(err, &network) && network.Op == tlsRefused:
 		return "the broker refused the TLS connection: it may want a certificate of ours, see engine.kafka.tls.cert_file and key_file"
 	case errors.Is(err, kafka.SASLAuthenticationFailed):
 		return "the broker refused the login: check engine.kafka.sasl.user, mechanism, and what is in password_file"
@@ -133,6 +159,8 @@ func remedy(k engine.Kafka, err error) string {
 		return "the broker does not offer this mechanism: set engine.kafka.sasl.mechanism to one that it does"
 	case errors.Is(err, kafka.TopicAuthorizationFailed), errors.Is(err, kafka.GroupAuthorizationFailed), errors.Is(err, kafka.ClusterAuthorizationFailed):
 		return "the broker knows this user and does not allow this: give it READ, WRITE and DESCRIBE on the topics spillway.* and READ on the loader's group"
+	case errors.Is(err, kafka.InvalidReplicationFactor):
+		return "set topics.replication to at most the number of brokers"
 	case k.Embedded || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, syscall.ECONNRESET):
 		return ""
 	case k.SASL != nil:

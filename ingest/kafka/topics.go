@@ -39,7 +39,8 @@ func (c TopicConfig) Validate() error {
 	return nil
 }
 
-// EnsureTopics makes the contract's topics that a broker does not have yet and returns when each has a leader.
+// EnsureTopics makes the contract's topics that a broker does not have yet and returns when each has a leader, which it
+// waits for a moment; see Passing for which of its errors are worth another try.
 func EnsureTopics(ctx context.Context, k engine.Kafka, c TopicConfig) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -70,15 +71,15 @@ func EnsureTopics(ctx context.Context, k engine.Kafka, c TopicConfig) error {
 		case errors.Is(err, kafka.TopicAuthorizationFailed), errors.Is(err, kafka.ClusterAuthorizationFailed):
 			// A broker says so also of a topic that is there.
 			meta, asked := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
-			if asked == nil {
-				asked = leaderless(meta)
-			}
 			if asked != nil {
+				return fmt.Errorf("look for topic %s: %w", topic, explained(k, asked))
+			}
+			if found := meta.Topics[0].Error; errors.Is(found, kafka.UnknownTopicOrPartition) || found != nil && !Passing(found) {
 				return fmt.Errorf("make topic %s: %w: allow this user to create topics, or make it before: %d partitions, %d copies, retention.ms=%d",
 					topic, err, c.Partitions, c.Replication, c.Retention.Milliseconds())
 			}
 		default:
-			return fmt.Errorf("make topic %s: %w", topic, err)
+			return fmt.Errorf("make topic %s: %w", topic, explained(k, err))
 		}
 	}
 	return waitForLeaders(ctx, client, k)
@@ -86,6 +87,8 @@ func EnsureTopics(ctx context.Context, k engine.Kafka, c TopicConfig) error {
 
 // waitForLeaders polls until every partition of the contract's topics can be written to.
 func waitForLeaders(ctx context.Context, client *kafka.Client, k engine.Kafka) error {
+	ctx, cancel := context.WithTimeout(ctx, networkLimit)
+	defer cancel()
 	for {
 		meta, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: event.Topics()})
 		if err == nil && len(meta.Topics) == len(event.Topics()) {
