@@ -78,8 +78,8 @@ func Open(o Options) (driver.Conn, error) {
 	return conn, nil
 }
 
-// WaitReady pings until the server answers or ctx ends. A refusal that waiting cannot cure (wrong password, unknown
-// user or database) is returned at once. The error carries the last refusal, not only the deadline.
+// WaitReady pings until the server answers or ctx ends. What is not Passing (wrong password, unknown user or database) is
+// returned at once. The error carries the last refusal, not only the deadline.
 func WaitReady(ctx context.Context, conn driver.Conn) error {
 	const pause = 20 * time.Millisecond
 	var last error
@@ -90,7 +90,7 @@ func WaitReady(ctx context.Context, conn driver.Conn) error {
 		if err == nil {
 			return nil
 		}
-		if permanent(err) {
+		if !Passing(err) {
 			return fmt.Errorf("reach clickhouse: %w", err)
 		}
 		if ctx.Err() == nil || last == nil {
@@ -102,20 +102,6 @@ func WaitReady(ctx context.Context, conn driver.Conn) error {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// permanent reports the server's refusals of who is asking: 81 unknown database, 192 unknown user, 193 wrong password,
-// 195 address not allowed, 516 authentication failed (ClickHouse error codes).
-func permanent(err error) bool {
-	var ex *clickhouse.Exception
-	if !errors.As(err, &ex) {
-		return false
-	}
-	switch ex.Code {
-	case 81, 192, 193, 195, 516:
-		return true
-	}
-	return false
 }
 
 // Passing reports whether what failed may succeed by waiting: no server was reached, or one that is busy, full, cut off from

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"github.com/spillway-io/spillway/internal/chconn"
 	"github.com/spillway-io/spillway/internal/testenv"
@@ -102,6 +103,17 @@ func TestWaitReadyGivesUpWithTheLastReason(t *testing.T) {
 	}
 }
 
+// recovering is a server that refuses once.
+type recovering struct {
+	driver.Conn
+	err error
+}
+
+func (r *recovering) Ping(context.Context) (err error) {
+	err, r.err = r.err, nil
+	return err
+}
+
 func TestWhatPassesIsToldFromWhatStays(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -114,11 +126,15 @@ func TestWhatPassesIsToldFromWhatStays(t *testing.T) {
 		"a wrong password":          {fmt.Errorf("apply: %w", &clickhouse.Exception{Code: 516}), false},
 		"a right that is missing":   {&clickhouse.Exception{Code: 497}, false},
 		"a table that is not there": {&clickhouse.Exception{Code: 60}, false},
+		"an unknown answer":         {&clickhouse.Exception{Code: 9999}, false},
 		"another's certificate":     {fmt.Errorf("dial: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := chconn.Passing(c.err); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
+			}
+			if err := chconn.WaitReady(t.Context(), &recovering{err: c.err}); (err == nil) != c.want {
+				t.Errorf("whoever waits until it is ready got %v", err)
 			}
 		})
 	}
