@@ -116,12 +116,17 @@ var ErrNotAlone = errors.New("another enrich stage, or a rejudge, works on the s
 const newestProgress = "SELECT '" + progressMarker + "' AS raw, toInt32(0) AS partition, toInt64(0), toInt64(max(version)), toDateTime64(0, 3, 'UTC'), emptyArrayString()" +
 	" FROM pass_progress WHERE pass = '" + passName + "' AND raw_table = '" + progressMarker + "'"
 
-// alone is ErrNotAlone when the newest progress is not that of these passes.
-func (p *Passes) alone(newest uint64) error {
-	if newest > p.state.watermark && newest != p.state.finishing {
+// Alone is ErrNotAlone when the newest progress in the table is not that of whoever asks: finished is the version of the last
+// pass that they know to have finished, finishing of the last one whose progress they sent, stored or not.
+func Alone(newest, finished, finishing uint64) error {
+	if newest > finished && newest != finishing {
 		return ErrNotAlone
 	}
 	return nil
+}
+
+func (p *Passes) alone(newest uint64) error {
+	return Alone(newest, p.state.watermark, p.state.finishing)
 }
 
 // look counts the rows of the raw tables, at next to no cost: a count changes whenever something is loaded.

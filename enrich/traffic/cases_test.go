@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/spillway-io/spillway/enrich/pass"
 	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
@@ -249,6 +251,26 @@ func TestRollups(t *testing.T) {
 		s.exec(t, "INSERT INTO counters SELECT * REPLACE (kafka_offset + 1000000 AS kafka_offset, loaded_at + toIntervalSecond(1) AS loaded_at) FROM counters")
 		s.once(t)
 	}
+}
+
+// TestOnlyOneWorksOnADatabase: of two, the one that comes to look after the other has finished ends.
+func TestOnlyOneWorksOnADatabase(t *testing.T) {
+	s := newStore(t)
+	first := s.pass
+	s.apply(t, "gpus n1 0:00 5:00 200e9")
+	s.once(t)
+	s.renew(t)
+	s.once(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for what, do := range map[string]func(context.Context) error{"it ends with": first.Run, "a single pass": first.Once} {
+		if err := do(ctx); !errors.Is(err, pass.ErrNotAlone) {
+			t.Errorf("%s %v", what, err)
+		}
+	}
+	s.apply(t, "gpus n1 5:10 9:00 200e9")
+	s.once(t)
+	s.once(t)
 }
 
 func TestNothingNewCostsNothing(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillway-io/spillway/enrich/pass"
 )
 
 // Config tunes the pass over counters and holds the rule's thresholds.
@@ -71,7 +73,7 @@ type Deps struct {
 	Registry prometheus.Registerer // nil: metrics are kept but not registered
 }
 
-// Pass joins counters with placements. Only one may work on a database at a time; its methods are not for concurrent use.
+// Pass joins counters with placements. Only one may work on a database at a time, or it ends with pass.ErrNotAlone; its methods are not for concurrent use.
 type Pass struct {
 	cfg   Config
 	conn  driver.Conn
@@ -100,7 +102,7 @@ func New(cfg Config, deps Deps) (*Pass, error) {
 }
 
 // Run passes until ctx ends, and then returns nil. A pass that fails is tried again: every step may be repeated, and
-// progress is written last.
+// progress is written last. It ends with pass.ErrNotAlone when others work on the database.
 func (p *Pass) Run(ctx context.Context) error {
 	pause := p.cfg.RetryMin
 	for ctx.Err() == nil {
@@ -111,6 +113,8 @@ func (p *Pass) Run(ctx context.Context) error {
 			pause = p.cfg.RetryMin
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, pass.ErrNotAlone):
+			return err
 		default:
 			p.m.passes.WithLabelValues("error").Inc()
 			p.log.Error("joining counters with placements failed, trying again", "in", pause, "error", err)
