@@ -57,10 +57,15 @@ type hostPriority struct {
 	Score int64
 }
 
-// The best score of an extender, and the largest body taken: a list of five thousand whole nodes is about 40 MB.
+// The best score of an extender; the largest body taken, of which a list of five thousand whole nodes is about 40 MB; and the
+// memory of all calls at once. A call takes up to four times its body: as it grows while it is read, or taken apart, answered,
+// and the answer as it grows. One that does not tell its length is taken for the largest. kube-scheduler's calls tell it, and
+// with names alone (nodeCacheCapable) are a few hundred KB.
 const (
-	bestScore   = 10
-	maxExtender = 64 << 20
+	bestScore      = 10
+	maxExtender    = 64 << 20
+	extenderMemory = 256 << 20
+	timesBody      = extenderMemory / maxExtender
 )
 
 // names gives the candidates' names, in order.
@@ -343,19 +348,48 @@ func (a *advisor) tightness(cluster, node string) int64 {
 }
 
 // extender registers the two calls. They carry no token, for kube-scheduler has none to send.
+//
+// A call that there is no memory for is answered unread. For scores no opinion can be said without knowing the nodes: an
+// empty list adds nothing to any. For a filter it cannot: its answer lists the nodes that stay, and none listed means that
+// none does. So it is refused, which an extender that is ignorable may do: the scheduler goes on with the nodes it has.
 func (s *Server) extender(mux *http.ServeMux) {
 	if !s.advise.Extender {
 		return
 	}
-	handle := func(path string, answer func(cluster string, args *extenderArgs) (any, error)) {
+	handle := func(path string, none []byte, answer func(cluster string, args *extenderArgs) (any, error)) {
 		mux.HandleFunc("POST /scheduler/"+path, func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
 			status := http.StatusOK
 			defer func() {
 				s.metrics.seconds.WithLabelValues("extender-"+path, strconv.Itoa(status)).Observe(time.Since(start).Seconds())
 			}()
+			size := r.ContentLength
+			if size < 0 {
+				size = maxExtender
+			}
+			if size > maxExtender {
+				status = http.StatusRequestEntityTooLarge
+				problem(w, status, fmt.Sprintf("a call of up to %d MB is taken: set nodeCacheCapable, so that names are sent and not whole nodes", maxExtender>>20))
+				return
+			}
+			if !s.extending.TryAcquire(timesBody * size) {
+				s.metrics.rejected.WithLabelValues("memory").Inc()
+				w.Header().Set("X-Advice", "none")
+				if none != nil {
+					w.Header().Set("Content-Type", "application/json")
+					w.Write(none)
+					return
+				}
+				status = http.StatusServiceUnavailable
+				problem(w, status, "too many large calls in work: retry in a second")
+				return
+			}
+			defer s.extending.Release(timesBody * size)
+			body, err := io.ReadAll(io.LimitReader(r.Body, size))
 			var args extenderArgs
-			err := json.NewDecoder(io.LimitReader(r.Body, maxExtender)).Decode(&args)
+			if err == nil {
+				err = json.Unmarshal(body, &args)
+			}
 			var out any
 			if err == nil {
 				out, err = answer(r.URL.Query().Get("cluster"), &args)
@@ -371,6 +405,6 @@ func (s *Server) extender(mux *http.ServeMux) {
 			}
 		})
 	}
-	handle("filter", func(cluster string, args *extenderArgs) (any, error) { return s.advisor.filter(cluster, args) })
-	handle("prioritize", func(cluster string, args *extenderArgs) (any, error) { return s.advisor.prioritize(cluster, args) })
+	handle("filter", nil, func(cluster string, args *extenderArgs) (any, error) { return s.advisor.filter(cluster, args) })
+	handle("prioritize", []byte("[]\n"), func(cluster string, args *extenderArgs) (any, error) { return s.advisor.prioritize(cluster, args) })
 }

@@ -56,7 +56,69 @@ func TestWithoutAnOpinionEveryNodeStays(t *testing.T) {
 	}
 }
 
-// TestSchedulersWaitForNoSlot: a call holds its body, of up to 64 MB, in memory, so their number is bounded with all others'.
+// declared is a call that says how long it is, whatever it then sends.
+func declared(path string, length int64, body io.Reader) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, path, body)
+	r.ContentLength = length
+	return r
+}
+
+// TestSchedulersShareOneBoundOfMemory: what the calls in work may take together is bounded, and whoever finds it taken
+// schedules as if there were no extender.
+func TestSchedulersShareOneBoundOfMemory(t *testing.T) {
+	s := extending(t)
+	begun := func(length int64) (finish func() *httptest.ResponseRecorder) {
+		body, more := io.Pipe()
+		done := make(chan *httptest.ResponseRecorder, 1)
+		go func() {
+			rec := httptest.NewRecorder()
+			s.Handler().ServeHTTP(rec, declared("/scheduler/filter", length, body))
+			done <- rec
+		}()
+		if _, err := io.WriteString(more, call[:1]); err != nil { // returns when the call is being read
+			t.Fatal(err)
+		}
+		return func() *httptest.ResponseRecorder {
+			if _, err := io.WriteString(more, call[1:]); err != nil {
+				t.Fatal(err)
+			}
+			more.Close()
+			return <-done
+		}
+	}
+	answer := func(path string) *httptest.ResponseRecorder {
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, declared(path, int64(len(call)), strings.NewReader(call)))
+		return rec
+	}
+	for name, length := range map[string]int64{"one of an unknown length": -1, "the longest": maxExtender} {
+		finish := begun(length)
+		if rec := answer("/scheduler/filter"); rec.Code != http.StatusServiceUnavailable || rec.Header().Get("X-Advice") != "none" {
+			t.Errorf("a filter beside %s: got %d %v, want no opinion", name, rec.Code, rec.Header())
+		}
+		if rec := answer("/scheduler/prioritize"); rec.Code != http.StatusOK || rec.Body.String() != "[]\n" || rec.Header().Get("X-Advice") != "none" {
+			t.Errorf("scores beside %s: got %d %v %s, want none", name, rec.Code, rec.Header(), rec.Body)
+		}
+		if rec := finish(); rec.Code != http.StatusOK {
+			t.Errorf("%s: got %d %s", name, rec.Code, rec.Body)
+		}
+		if rec := answer("/scheduler/filter"); rec.Code != http.StatusOK {
+			t.Errorf("after %s: got %d %s", name, rec.Code, rec.Body)
+		}
+	}
+	finish := begun(maxExtender / 2)
+	if rec := answer("/scheduler/filter"); rec.Code != http.StatusOK {
+		t.Errorf("beside one of half the memory: got %d %s", rec.Code, rec.Body)
+	}
+	finish()
+	rec := httptest.NewRecorder()
+	s.Handler().ServeHTTP(rec, declared("/scheduler/filter", maxExtender+1, nil))
+	if rec.Code != http.StatusRequestEntityTooLarge || !strings.Contains(rec.Body.String(), "nodeCacheCapable") {
+		t.Errorf("one that is too long: got %d %s", rec.Code, rec.Body)
+	}
+}
+
+// TestSchedulersWaitForNoSlot: their calls are as many as all others' at most.
 func TestSchedulersWaitForNoSlot(t *testing.T) {
 	on, cfg := DefaultAdviseConfig(), DefaultConfig()
 	on.Extender, cfg.MaxConcurrent = true, 1

@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/spillway-io/spillway/query/ledger"
 	"github.com/spillway-io/spillway/query/live"
@@ -39,15 +40,16 @@ type Deps struct {
 
 // Server is the HTTP server of the API, /metrics, /healthz and /readyz.
 type Server struct {
-	cfg      Config
-	deps     Deps
-	token    []byte
-	metrics  *metrics
-	advise   AdviseConfig
-	advisor  *advisor
-	api      huma.API
-	handler  http.Handler
-	listener net.Listener
+	cfg       Config
+	deps      Deps
+	token     []byte
+	metrics   *metrics
+	advise    AdviseConfig
+	advisor   *advisor
+	extending *semaphore.Weighted // bytes of kube-scheduler's calls
+	api       huma.API
+	handler   http.Handler
+	listener  net.Listener
 }
 
 type metrics struct {
@@ -60,7 +62,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, deps: deps, metrics: &metrics{
+	s := &Server{cfg: cfg, deps: deps, extending: semaphore.NewWeighted(extenderMemory), metrics: &metrics{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "spillway_query_request_seconds", Help: "Time to answer an API call, by operation and status.",
 			Buckets: []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
