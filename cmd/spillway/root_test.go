@@ -46,7 +46,10 @@ func TestCheckBuildsEveryStage(t *testing.T) {
 		return path
 	}
 	short, long := file("short", "secret\n"), file("long", strings.Repeat("s", 32)+"\n")
-	gone := filepath.Join(dir, "gone")
+	gone, jwt := filepath.Join(dir, "gone"), file("jwt", "SLURM_JWT=a.b.c\n")
+	slurmTokens := func(rest, events string) string {
+		return "collect: {sources: [slurm], slurm: {cluster: c, rest: {url: \"http://s:6820\", user: u, token_file: " + rest + "}, events: {listen: \"127.0.0.1:0\", token_file: " + events + "}}}"
+	}
 	for name, c := range map[string]struct{ text, want string }{
 		"all defaults":                 {"{}", ""},
 		"engines elsewhere":            {"engine: {clickhouse: {addresses: [\"a:9000\"], password_file: " + long + "}, kafka: {brokers: [\"a:9092\"], sasl: {mechanism: scram-sha-512, user: u, password_file: " + long + "}}}", ""},
@@ -59,6 +62,14 @@ func TestCheckBuildsEveryStage(t *testing.T) {
 		"Kafka's password":             {"engine: {kafka: {brokers: [\"a:9092\"], sasl: {mechanism: plain, user: u, password_file: " + gone + "}}}", "engine.kafka.sasl.password_file"},
 		"Kafka's CA":                   {"engine: {kafka: {brokers: [\"a:9092\"], tls: {enabled: true, ca_file: " + gone + "}}}", "engine.kafka.tls"},
 		"the secret of a cluster":      {"engine: {clickhouse: {cluster_secret_file: " + gone + "}}", "engine.clickhouse.cluster_secret_file"},
+		"tokens of Slurm":              {slurmTokens(jwt, short), ""},
+		"a token that comes later":     {slurmTokens(gone, short), "collect.slurm.rest.token_file: open " + gone},
+		"a token that cannot be read":  {slurmTokens(dir, short), "readable to the user"},
+		"a token's name without it":    {slurmTokens(file("unset", "SLURM_JWT=\n"), short), "does not hold one token"},
+		"an empty token":               {slurmTokens(jwt, file("empty", "\n")), "collect.slurm.events.token_file"},
+		"a token for the topology":     {"collect: {sources: [topology], topology: {cluster: c, sources: [{source: slurm_topology, url: \"http://s:6820/\", user: u, token_file: " + gone + "}]}}", "collect.topology.sources[0].token_file"},
+		"a token for exporters":        {"collect: {sources: [dcgm], dcgm: {cluster: c, targets: [{targets: [\"n:9400\"]}], token_file: " + gone + "}}", "collect.dcgm.token_file"},
+		"a token for node exporters":   {"collect: {sources: [nic], nic: {cluster: c, targets: [{targets: [\"n:9100\"]}], token_file: " + gone + "}}", "collect.nic.token_file"},
 		"the CA of a collector":        {"collect: {sources: [dcgm], dcgm: {cluster: c, scheme: https, targets: [{targets: [\"n:9400\"]}], ca_file: " + gone + "}}", gone},
 	} {
 		t.Run(name, func(t *testing.T) {
