@@ -69,6 +69,15 @@ func printable(s string) string {
 	}, s)
 }
 
+// printableLines is lines, each printable, with something between them.
+func printableLines(lines []string, between string) string {
+	var out []string
+	for _, line := range lines {
+		out = append(out, printable(line))
+	}
+	return strings.Join(out, between)
+}
+
 // slurmJob is how Slurm writes a job: an id, of an array's task, or of a heterogeneous job's component.
 var slurmJob = regexp.MustCompile(`^[0-9]{1,10}([_+][0-9]{1,10})?$`)
 

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -120,10 +119,12 @@ func (t *tour) run(ctx context.Context) error {
 			}
 			shown[key] = true
 			if len(shown) == 1 {
-				t.first(ctx, s)
+				if t.explain(ctx, s, "the first spill, as `spillway explain %s` tells it") {
+					fmt.Fprintln(t.w)
+				}
 				continue
 			}
-			fmt.Fprintf(t.w, "%s job %s: %s GPUs as %s over %s domains, %s would do: %s\n", now.Format("15:04:05"), s.JobID,
+			fmt.Fprintf(t.w, "%s job %s: %s GPUs as %s over %s domains, %s would do: %s\n", now.Format("15:04:05"), printable(s.JobID),
 				cellUint(s.Verdict.GPUs), cellShape(s.Verdict.Shape), cellUint(s.Verdict.DomainsUsed), cellUint(s.Verdict.DomainsMin), causeWord(s))
 		}
 	}
@@ -153,13 +154,8 @@ func (t *tour) measured(ctx context.Context, says string) bool {
 		if err != nil || len(page.Spills) == 0 {
 			continue
 		}
-		s := page.Spills[0]
-		if job, err := t.reader.Job(ctx, s.Cluster, s.JobID); err == nil {
-			if a, err := job.Pick(int32(s.Attempt)); err == nil {
-				fmt.Fprintf(t.w, "\n%s what the counters add, job %s:\n  %s\n", now.Format("15:04:05"), s.JobID,
-					strings.Join(read.Explain(job, a, t.links).Lines, "\n  "))
-				return true
-			}
+		if t.explain(ctx, page.Spills[0], "\n"+now.Format("15:04:05")+" what the counters add, job %s") {
+			return true
 		}
 	}
 }
@@ -202,18 +198,18 @@ func (t *tour) halves(ctx context.Context) error {
 	}
 }
 
-// first explains one spill in full.
-func (t *tour) first(ctx context.Context, s read.Spill) {
+// explain explains one spill in full, after a sentence of which it is the argument; false when it cannot be read now.
+func (t *tour) explain(ctx context.Context, s read.Spill, sentence string) bool {
 	job, err := t.reader.Job(ctx, s.Cluster, s.JobID)
 	if err != nil {
-		return
+		return false
 	}
 	a, err := job.Pick(int32(s.Attempt))
 	if err != nil {
-		return
+		return false
 	}
-	fmt.Fprintf(t.w, "the first spill, as `spillway explain %s` tells it:\n  %s\n\n", s.JobID,
-		strings.Join(read.Explain(job, a, t.links).Lines, "\n  "))
+	fmt.Fprintf(t.w, sentence+":\n  %s\n", printable(s.JobID), printableLines(read.Explain(job, a, t.links).Lines, "\n  "))
+	return true
 }
 
 func causeWord(s read.Spill) string {

@@ -52,11 +52,7 @@ func explainCommand() *cobra.Command {
 		case c.output == "json":
 			return printJSON(w, answer)
 		default:
-			lines := make([]string, len(answer.Lines))
-			for i, line := range answer.Lines {
-				lines[i] = printable(line)
-			}
-			out = strings.Join(lines, "\n")
+			out = printableLines(answer.Lines, "\n")
 		}
 		if err != nil {
 			return err

@@ -48,13 +48,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
+	// What failed may hold a name, or a line of a file.
+	text := printableLines(strings.Split(strings.TrimSpace(err.Error()), "\n"), "\n")
 	var coded *exitError
 	if errors.As(err, &coded) {
-		fmt.Fprintln(stderr, "spillway:", err)
+		fmt.Fprintln(stderr, "spillway:", text)
 		return coded.code
 	}
 	// What a command's work returns has a code, see failing: the rest is how cobra refuses a line before that.
-	fmt.Fprintf(stderr, "spillway: %s\nsee `spillway --help`, and `spillway COMMAND --help` for the flags of one\n", strings.TrimSpace(err.Error()))
+	fmt.Fprintf(stderr, "spillway: %s\nsee `spillway --help`, and `spillway COMMAND --help` for the flags of one\n", text)
 	return exitUsage
 }
 

@@ -30,6 +30,10 @@ func TestACommandLineThatIsWrongEndsWithTheCodeOfUsage(t *testing.T) {
 		})
 	}
 	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"replay", "\x1b[2Jgone"}, &out, &errs); code == exitOK || strings.Contains(errs.String(), "\x1b") || !strings.Contains(errs.String(), "[2Jgone") {
+		t.Errorf("an error ends with %d and says %q", code, errs.String())
+	}
+	errs.Reset()
 	if code := run(t.Context(), []string{"engine"}, &out, &errs); code != exitOK || !strings.Contains(out.String(), "fetch") {
 		t.Errorf("a group alone ends with %d and says %q %q", code, out.String(), errs.String())
 	}
