@@ -6,8 +6,6 @@ type metrics struct {
 	passes  *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
 	minutes prometheus.Counter
-	silent  *prometheus.GaugeVec
-	held    *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -23,17 +21,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		minutes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_traffic_minutes_total", Help: "Minutes of the fleet that were computed, again and again while they fill.",
 		}),
-		silent: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "spillway_silent_fallback_attempts",
-			Help: "Running attempts inside one NVLink domain whose traffic goes over the scale-out network.",
-		}, []string{"cluster", "service_class"}),
-		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "spillway_traffic_evidence_attempts",
-			Help: "Running attempts whose counters are read, by what their traffic says of the verdict.",
-		}, []string{"cluster", "evidence"}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.passes, m.seconds, m.minutes, m.silent, m.held)
+		reg.MustRegister(m.passes, m.seconds, m.minutes)
 	}
 	return m
 }

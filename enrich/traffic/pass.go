@@ -98,10 +98,7 @@ func (p *Pass) Once(ctx context.Context) error {
 	}
 	p.state.seen, p.state.judged, p.state.loaded = seen, judged, loaded
 	p.m.passes.WithLabelValues("ok").Inc()
-	if err := p.rollHours(ctx); err != nil {
-		return err
-	}
-	return p.gauges(ctx)
+	return p.rollHours(ctx)
 }
 
 // load reads how far the pass has come.
@@ -511,32 +508,6 @@ func (p *Pass) rollHours(ctx context.Context) error {
 			return fmt.Errorf("compute the hour %s: %w", hour.Format(time.RFC3339), err)
 		}
 		delete(p.state.hours, hour)
-	}
-	return nil
-}
-
-// gauges reads what the traffic of running attempts says.
-func (p *Pass) gauges(ctx context.Context) error {
-	rows, err := p.conn.Query(ctx, statement("running", nil))
-	if err != nil {
-		return fmt.Errorf("read evidence of running attempts: %w", err)
-	}
-	defer rows.Close()
-	p.m.silent.Reset()
-	p.m.held.Reset()
-	for rows.Next() {
-		var cluster, class, evidence string
-		var n uint64
-		if err := rows.Scan(&cluster, &class, &evidence, &n); err != nil {
-			return fmt.Errorf("read evidence of running attempts: %w", err)
-		}
-		p.m.held.WithLabelValues(cluster, evidence).Add(float64(n))
-		if evidence == "silent_fallback" {
-			p.m.silent.WithLabelValues(cluster, class).Add(float64(n))
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read evidence of running attempts: %w", err)
 	}
 	return nil
 }

@@ -92,6 +92,9 @@ var (
 	descRunningGPUs = gaugeDesc("running_placement_gpus", "GPUs of those placements, where their number is known.", "cluster", "queue", "account", "service_class", "outcome", "cause")
 	descBroken      = gaugeDesc("required_level_violations", "Running placements whose required level or segment contract is not met.", "cluster", "queue", "account", "service_class", "level")
 
+	descSilent   = gaugeDesc("silent_fallback_attempts", "Running attempts inside one NVLink domain whose traffic goes over the scale-out network.", "cluster", "service_class")
+	descEvidence = gaugeDesc("traffic_evidence_attempts", "Running attempts whose counters are read, by what their traffic says of the verdict.", "cluster", "evidence")
+
 	descExceptions = gaugeDesc("lifecycle_exceptions", "Running jobs whose life-cycle facts do not fit together, by kind, and those that vanished in the last hour; beyond the first 1000 of a cluster and kind without queue, account and class.", "cluster", "queue", "account", "service_class", "kind")
 
 	descFreeSlots  = gaugeDesc("domain_free_slots", "Slots of so many GPUs that are free in one NVLink domain; GPUs only, other resources may still keep a job out.", "cluster", "domain", "size")
@@ -108,7 +111,7 @@ var (
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descUp, descRunning, descRunningGPUs, descBroken, descExceptions, descFreeSlots, descDomainGPUs, descSlots, descGPUs, descNodes,
+		descUp, descRunning, descRunningGPUs, descBroken, descSilent, descEvidence, descExceptions, descFreeSlots, descDomainGPUs, descSlots, descGPUs, descNodes,
 		descConflicts, descSourceAge, descSourceBad,
 	} {
 		out <- d
@@ -146,6 +149,14 @@ func (g *gauges) read() (out []prometheus.Metric) {
 			return err
 		}
 		g.running(running, add)
+		return nil
+	})
+	part("traffic of running placements", func() error {
+		said, err := g.reader.RunningTraffic(ctx)
+		if err != nil {
+			return err
+		}
+		g.traffic(said, add)
 		return nil
 	})
 	part("topology", func() error {
@@ -198,6 +209,19 @@ func (g *gauges) running(running []read.Running, add addGauge) {
 		}
 		add(descRunning, float64(n), k.cluster, k.queue, k.account, k.class, k.outcome, k.cause)
 		add(descRunningGPUs, float64(gpus[k]), k.cluster, k.queue, k.account, k.class, k.outcome, k.cause)
+	}
+}
+
+func (g *gauges) traffic(said []read.RunningTraffic, add addGauge) {
+	count := map[[2]string]uint64{}
+	for _, s := range said {
+		count[[2]string{s.Cluster, s.Evidence}] += s.Placements
+		if s.Evidence == "silent_fallback" {
+			add(descSilent, float64(s.Placements), s.Cluster, s.ServiceClass)
+		}
+	}
+	for k, n := range count {
+		add(descEvidence, float64(n), k[0], k[1])
 	}
 }
 

@@ -48,7 +48,8 @@ func TestScrapedFacts(t *testing.T) {
 		dead := newServerOverClosedStore(t)
 		rec := httptest.NewRecorder()
 		dead.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
-		if body := rec.Body.String(); rec.Code != 200 || !strings.Contains(body, "spillway_query_facts_up 0\n") || strings.Contains(body, "spillway_cluster_gpus{") {
+		if body := rec.Body.String(); rec.Code != 200 || !strings.Contains(body, "spillway_query_facts_up 0\n") || strings.Contains(body, "spillway_cluster_gpus{") ||
+			strings.Contains(body, "spillway_silent_fallback_attempts{") {
 			t.Errorf("status %d, %s", rec.Code, body)
 		}
 	})

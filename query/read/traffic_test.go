@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestTrafficStandsWithTheVerdict(t *testing.T) {
@@ -39,6 +41,21 @@ func TestTrafficStandsWithTheVerdict(t *testing.T) {
 		}
 		if e := strings.Join(Explain(job, job.Attempts[0], DefaultLinks()).Lines, "\n"); !strings.Contains(e, "not measured") {
 			t.Errorf("explained as\n%s", e)
+		}
+	})
+	t.Run("what runs is counted by what its traffic says, as long as its placement holds", func(t *testing.T) {
+		for _, left := range []string{ // by a pass over counters that stopped before the job did
+			"INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, valid_from, valid_to, evidence, version) VALUES ('alpha', 'gone', 'r0', 0, '2026-11-29 11:00:00', '2200-01-01 00:00:00', 'silent_fallback', 1)",
+			"INSERT INTO placements (cluster, job_id, attempt, seq, valid_from, valid_to, version) VALUES ('alpha', 'gone', 'r0', 0, '2026-11-29 11:00:00', '2026-11-29 11:30:00', 2)",
+		} {
+			if err := r.conn.Exec(ctx, left); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := []RunningTraffic{{Cluster: "alpha", ServiceClass: "training", Evidence: "silent_fallback", Placements: 1}, {Cluster: "beta", ServiceClass: "training", Evidence: "unknown", Placements: 1}}
+		got, err := r.RunningTraffic(ctx)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%v\n-want +got:\n%s", err, diff)
 		}
 	})
 	t.Run("spills are chosen by what their traffic says", func(t *testing.T) {
