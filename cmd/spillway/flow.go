@@ -154,7 +154,8 @@ func (f *flow) openStore(ctx context.Context) error {
 	}
 	defer outside.Close()
 	passing := func(err error) bool {
-		return !errors.Is(err, clickhouse.ErrNewer) && !errors.Is(err, clickhouse.ErrEdited) && chconn.Passing(err)
+		lasting := errors.Is(err, clickhouse.ErrNewer) || errors.Is(err, clickhouse.ErrEdited) || errors.Is(err, clickhouse.ErrOldServer)
+		return !lasting && chconn.Passing(err)
 	}
 	err = f.await(ctx, "clickhouse", passing, func() error {
 		return clickhouse.Migrate(ctx, outside, clickhouse.Options{

@@ -87,7 +87,7 @@ ORDER BY name`
 }
 
 // Plan returns the steps that Migrate would apply, in order, and changes nothing. It refuses a database that is newer
-// than this binary (ErrNewer) or holds a step with another content (ErrEdited).
+// than this binary (ErrNewer) or holds a step with another content (ErrEdited), and a server that is too old (ErrOldServer).
 func Plan(ctx context.Context, conn driver.Conn, o Options) ([]Step, error) {
 	all, err := sources()
 	if err != nil {
@@ -98,6 +98,13 @@ func Plan(ctx context.Context, conn driver.Conn, o Options) ([]Step, error) {
 
 func plan(ctx context.Context, conn driver.Conn, o Options, all []source) ([]Step, error) {
 	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	var version string
+	if err := conn.QueryRow(ctx, "SELECT version()").Scan(&version); err != nil {
+		return nil, fmt.Errorf("ask for the server's version: %w", err)
+	}
+	if err := Supported(version); err != nil {
 		return nil, err
 	}
 	applied, err := readLedger(ctx, conn, o)
