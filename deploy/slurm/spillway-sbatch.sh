@@ -9,7 +9,7 @@
 #   SPILLWAY_TIMEOUT=0.02        # seconds, for all of it
 #   SPILLWAY_CLASS=train         # kind of job
 #   SPILLWAY_GPUS_PER_NODE=4     # where the job does not say
-#   SPILLWAY_USE=segment         # switches: where Slurm is older than 23.11 or its topology is a tree whose leaf switches
+#   SPILLWAY_USE=segment         # switches: where Slurm is older than 24.05 or its topology is a tree whose leaf switches
 #                                # are the NVLink domains: --switches is set to how many domains the job is to have
 #   SPILLWAY_SBATCH=/usr/bin/sbatch
 
