@@ -209,6 +209,9 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 `, host, setup.Port, me.Username, dir)
 	files := map[string]string{"slurm.conf": conf + plugins + setup.Conf}
+	if plugins != "" {
+		files["cgroup.conf"] = "CgroupPlugin=disabled\n" // from 23.11 on slurmd would start them
+	}
 	maps.Copy(files, setup.Files)
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {

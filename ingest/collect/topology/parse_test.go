@@ -20,7 +20,7 @@ var parsers = map[Format]struct {
 }{
 	FormatConf:     {ParseConf, []string{"topology.conf", "topograph-block.conf", "tree.conf"}},
 	FormatYAML:     {ParseYAML, []string{"topology.yaml", "topoconf.yaml", "rings.yaml"}},
-	FormatScontrol: {ParseScontrol, []string{"scontrol_topology.txt", "scontrol_topology_block18.txt", "topology.txt", "rings.txt"}},
+	FormatScontrol: {ParseScontrol, []string{"scontrol_topology.txt", "scontrol_topology_block18.txt", "topology.txt", "rings.txt", "scontrol_topology_24.11.txt"}},
 	FormatNodes:    {ParseNodes, []string{"nodes.json", "nodes_dynamic.json"}},
 	FormatGraph:    {ParseGraph, []string{"topograph-graph.json"}},
 	FormatCSV:      {ParseCSV, []string{"static.csv"}},
