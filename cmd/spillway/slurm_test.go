@@ -163,7 +163,10 @@ func newRelay(t *testing.T, to string) *relay {
 					return
 				}
 				defer out.Close()
-				r.done.Go(func() { _, _ = io.Copy(out, in) })
+				r.done.Go(func() {
+					_, _ = io.Copy(out, in)
+					out.Close() // or the service keeps it, idle, for a minute
+				})
 				_, _ = io.Copy(in, out)
 			})
 		}
