@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,9 @@ func fetchSlurm(work, dir string) error {
 	}
 	_, codename, _ := strings.Cut(string(release), "VERSION_CODENAME=")
 	codename, _, _ = strings.Cut(codename, "\n")
+	if codename == "" || runtime.GOARCH != "amd64" {
+		return fmt.Errorf("%s of %q: it is known only where Debian runs on amd64", runtime.GOARCH, codename)
+	}
 	sources, err := os.ReadFile("/etc/apt/sources.list.d/debian.sources")
 	if err != nil {
 		return fmt.Errorf("find the Debian mirror: %w", err)
