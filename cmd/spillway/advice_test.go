@@ -174,6 +174,9 @@ func (s *caller) get(path string) string {
 	if ok, faults := s.spec.ValidateHttpResponse(req, resp); !ok {
 		for _, f := range faults {
 			s.t.Errorf("%s answered %.600s, which the API's description does not allow: %s: %s", path, text, f.Message, f.Reason)
+			for _, e := range f.SchemaValidationErrors {
+				s.t.Errorf("at %s: %s", e.FieldPath, e.Reason)
+			}
 		}
 	}
 	return string(text)
@@ -510,6 +513,9 @@ func (s *caller) jobSubmit(t *testing.T) {
 	if segment, _ := run(port, `{name="n", min_nodes=8, tres_per_node="gres/gpu:4", segment_size=4}`); segment != "4" {
 		t.Errorf("the user's own segment became %s", segment)
 	}
+	if segment, _ := run(port, `{name="n", min_nodes=8, tres_per_node="gres/gpu:4"}`); segment != "nil" {
+		t.Errorf("Slurm before 25.11.2, whose Lua knows no segments, got segment %s", segment)
+	}
 	if segment, _ := run(port, `{name="n", min_nodes=1, tres_per_node="gres/gpu:2", segment_size=65534}`); segment != "65534" {
 		t.Errorf("a job of one node got segment %s", segment)
 	}
@@ -531,7 +537,7 @@ func (s *caller) wrapper(t *testing.T) {
 	dir := t.TempDir()
 	sbatch, job := filepath.Join(dir, "sbatch"), filepath.Join(dir, "job.sh")
 	for path, text := range map[string]string{
-		sbatch: "#!/bin/bash\n[ \"$1\" = --help ] && { echo '--segment= --switches='; exit; }\necho \"Submitted batch job 4711\"\nprintf '%s\\n' \"$@\"\nexit 3\n",
+		sbatch: "#!/bin/bash\necho \"Submitted batch job 4711\"\nprintf '%s\\n' \"$@\"\nexit 3\n",
 		job:    "#!/bin/bash\n#SBATCH --nodes=8 --gres=gpu:4\n#SBATCH -t 1:00:00\nsrun train\n",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {

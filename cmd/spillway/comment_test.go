@@ -154,7 +154,7 @@ func TestMailFitsEveryReader(t *testing.T) {
 
 // TestAdminCommentOnARealSlurm runs the command where a real slurmctld keeps the comment.
 func TestAdminCommentOnARealSlurm(t *testing.T) {
-	c := startSlurm(t)
+	c := startTree(t)
 	id, _, _ := c.sbatch([]string{"sbatch"}, "--hold")
 	comment := func() string {
 		for line := range strings.Lines(c.show(id)) {

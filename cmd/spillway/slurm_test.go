@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -16,18 +15,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest/collect/topology"
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/read"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
-// slurmCluster is a real slurmctld with a slurmd for each node, all on the loopback address and as the user of the test.
+// slurmCluster is a real slurmctld with a slurmd for each node and deploy/slurm/job_submit.lua as its plugin.
 type slurmCluster struct {
+	*testenv.SlurmCluster
 	t       *testing.T
-	dir     string
 	touched int
 }
 
-// The nodes of the cluster: two racks, each a leaf switch of topology/tree, for Debian's Slurm 22.05 has no topology/block.
+// The nodes of the cluster: two racks.
 const slurmRack = 4
 
 func slurmNodes() (names []string) {
@@ -39,154 +40,51 @@ func slurmNodes() (names []string) {
 	return names
 }
 
-// loopbackPorts finds that many free ports in a row.
-func loopbackPorts(t *testing.T, n int) int {
+// startSlurm starts the cluster with the racks as the plugin of this name has them.
+func startSlurm(t *testing.T, from testenv.Slurm, plugin, racks string) *slurmCluster {
 	t.Helper()
-	for from := 21000 + os.Getpid()%20000; from < 60000; from += n {
-		free := true
-		for p := from; p < from+n && free; p++ {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-			if free = err == nil; free {
-				l.Close()
-			}
-		}
-		if free {
-			return from
-		}
-	}
-	t.Fatal("no free ports in a row")
-	return 0
-}
-
-// startSlurm starts the cluster with deploy/slurm/job_submit.lua as its plugin, and points Slurm's commands at it.
-func startSlurm(t *testing.T) *slurmCluster {
-	t.Helper()
-	for _, program := range []string{"slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel"} {
-		testenv.Binary(t, program)
-	}
-	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "slurm") // shorter than the test's own: sockets lie in it
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &slurmCluster{t: t, dir: dir}
-	names := slurmNodes()
-	port := loopbackPorts(t, len(names)+1)
 	script, err := os.ReadFile("../../deploy/slurm/job_submit.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{
-		"slurm.conf": fmt.Sprintf(`ClusterName=c1
-SlurmctldHost=%[1]s(127.0.0.1)
-SlurmctldPort=%[2]d
-SlurmUser=%[3]s
-SlurmdUser=%[3]s
-AuthType=auth/none
-CredType=cred/none
-StateSaveLocation=%[4]s/state
-SlurmctldPidFile=%[4]s/slurmctld.pid
-SlurmdPidFile=%[4]s/%%n.pid
-SlurmdSpoolDir=%[4]s/%%n
-SlurmdParameters=config_overrides
-ProctrackType=proctrack/pgid
-TaskPlugin=task/none
-MpiDefault=none
-MailProg=/bin/true
-ReturnToService=2
-KillWait=1
-SchedulerType=sched/backfill
-SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,max_switch_wait=3600
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-TopologyPlugin=topology/tree
+	names := slurmNodes()
+	port := testenv.FreePorts(t, len(names)+1)
+	// slurmctld reads its settings when it loads the script, from here.
+	dir := t.TempDir()
+	t.Setenv("SPILLWAY_JOB_SUBMIT_CONF", filepath.Join(dir, "spillway.conf"))
+	c := &slurmCluster{t: t}
+	c.SlurmCluster = testenv.StartSlurm(t, testenv.SlurmSetup{
+		From: from, Port: port, Slurmds: names,
+		Conf: fmt.Sprintf(`TopologyPlugin=topology/%s
 GresTypes=gpu
 JobSubmitPlugins=lua
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-NodeName=gb200-a-[01-04],gb200-b-[01-04] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[%[5]d-%[6]d] CPUs=4 Gres=gpu:4
-`, host, port, me.Username, dir, port+1, port+len(names)),
-		"gres.conf":      "NodeName=gb200-a-[01-04],gb200-b-[01-04] Name=gpu File=/dev/null,/dev/zero,/dev/full,/dev/random\n",
-		"topology.conf":  "SwitchName=a Nodes=gb200-a-[01-04]\nSwitchName=b Nodes=gb200-b-[01-04]\nSwitchName=top Switches=a,b\n",
-		"job_submit.lua": string(script),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range append(names, "state") {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("SLURM_CONF", filepath.Join(dir, "slurm.conf"))
-	t.Setenv("SPILLWAY_JOB_SUBMIT_CONF", filepath.Join(dir, "spillway.conf"))
-	c.configure("")
-	var daemons []*exec.Cmd
-	start := func(log string, args ...string) {
-		out, err := os.Create(filepath.Join(dir, log))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer out.Close()
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Stdout, cmd.Stderr = out, out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		daemons = append(daemons, cmd)
-	}
-	t.Cleanup(func() {
-		_ = exec.Command("scancel", "--user="+me.Username).Run()
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-			if out, err := exec.Command("squeue", "--noheader").Output(); err != nil || len(out) == 0 {
-				break // or the jobs' own processes would stay
-			}
-		}
-		if t.Failed() {
-			out, _ := os.ReadFile(filepath.Join(dir, "slurmctld.log"))
-			t.Logf("slurmctld said:\n%s", out[max(0, len(out)-6000):])
-		}
-		for i := len(daemons) - 1; i >= 0; i-- {
-			_ = daemons[i].Process.Signal(os.Interrupt)
-		}
-		for _, d := range daemons {
-			kill := time.AfterFunc(10*time.Second, func() { _ = d.Process.Kill() })
-			_ = d.Wait()
-			kill.Stop()
-		}
-		_ = os.RemoveAll(dir)
-	})
-	start("slurmctld.log", "slurmctld", "-D")
-	testenv.Eventually(t, time.Minute, func() error { return exec.Command("scontrol", "ping").Run() })
-	for _, n := range names {
-		start(n+".log", "slurmd", "-D", "-N", n)
-	}
-	testenv.Eventually(t, time.Minute, func() error {
-		out, err := exec.Command("sinfo", "--noheader", "--states=idle", "--format=%D").Output()
-		if strings.TrimSpace(string(out)) != fmt.Sprint(len(names)) {
-			return fmt.Errorf("%s nodes are idle: %w", strings.TrimSpace(string(out)), err)
-		}
-		return nil
+NodeName=gb200-a-[01-04],gb200-b-[01-04] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[%d-%d] CPUs=4 Gres=gpu:4
+`, plugin, port+1, port+len(names)),
+		Files: map[string]string{
+			"gres.conf":      "NodeName=gb200-a-[01-04],gb200-b-[01-04] Name=gpu File=/dev/null,/dev/zero,/dev/full,/dev/random\n",
+			"topology.conf":  racks,
+			"job_submit.lua": string(script),
+		},
 	})
 	return c
+}
+
+// startTree starts the machine's own Slurm, Debian's 22.05, which has no topology/block: each rack is a leaf switch.
+func startTree(t *testing.T) *slurmCluster {
+	t.Helper()
+	return startSlurm(t, testenv.Slurm{}, "tree", "SwitchName=a Nodes=gb200-a-[01-04]\nSwitchName=b Nodes=gb200-b-[01-04]\nSwitchName=top Switches=a,b\n")
 }
 
 // configure writes the plugin's settings and lets slurmctld read its script anew.
 func (c *slurmCluster) configure(settings string) {
 	c.t.Helper()
-	if err := os.WriteFile(filepath.Join(c.dir, "spillway.conf"), []byte(settings), 0o600); err != nil {
+	if err := os.WriteFile(os.Getenv("SPILLWAY_JOB_SUBMIT_CONF"), []byte(settings), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
 	c.touched++
 	at := time.Now().Add(time.Duration(c.touched) * time.Second) // Slurm looks at whole seconds
-	if err := os.Chtimes(filepath.Join(c.dir, "job_submit.lua"), at, at); err != nil {
+	if err := os.Chtimes(filepath.Join(c.Dir, "job_submit.lua"), at, at); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -205,6 +103,18 @@ func (c *slurmCluster) sbatch(command []string, args ...string) (job, said strin
 		c.t.Fatalf("%v: %v: %s", all, err, out)
 	}
 	return string(id[1]), string(out), took
+}
+
+// cancel ends jobs, and waits until they are gone.
+func (c *slurmCluster) cancel(jobs ...string) {
+	c.t.Helper()
+	if out, err := exec.Command("scancel", jobs...).CombinedOutput(); err != nil {
+		c.t.Fatalf("scancel %v: %v: %s", jobs, err, out)
+	}
+	until(c.t, "jobs are gone", func() bool {
+		out, err := exec.Command("squeue", "--noheader", "--jobs="+strings.Join(jobs, ",")).Output()
+		return err == nil && len(out) == 0
+	})
 }
 
 // show is what Slurm knows of a job.
@@ -253,7 +163,10 @@ func newRelay(t *testing.T, to string) *relay {
 					return
 				}
 				defer out.Close()
-				r.done.Go(func() { _, _ = io.Copy(out, in) })
+				r.done.Go(func() {
+					_, _ = io.Copy(out, in)
+					out.Close() // or the service keeps it, idle, for a minute
+				})
 				_, _ = io.Copy(in, out)
 			})
 		}
@@ -261,10 +174,36 @@ func newRelay(t *testing.T, to string) *relay {
 	return r
 }
 
-// TestSlurm submits jobs to a real Slurm whose slurmctld asks for advice, and reads that Slurm with the collector: from
+// used is how many GPUs of a node of the cluster are in use; -1 while Spillway does not know the whole cluster.
+func (s *caller) used(node string) int32 {
+	v := s.feed.Clusters("")["c1"]
+	if v == nil {
+		return -1
+	}
+	n, ok := v.Snapshot.Topology.Node(node)
+	if _, known := v.Age(time.Now()); !ok || !known || len(v.Snapshot.Topology.Nodes) != len(slurmNodes()) {
+		return -1
+	}
+	return v.Snapshot.Used(n)
+}
+
+// verdict is what was judged of a job's latest placement; nil as long as nothing was.
+func (s *caller) verdict(job string) *read.Verdict {
+	s.t.Helper()
+	answer, err := s.reader.Job(context.Background(), "c1", job)
+	if err != nil {
+		return nil
+	}
+	if len(answer.Attempts) == 0 {
+		return nil
+	}
+	return answer.Attempts[len(answer.Attempts)-1].Verdict
+}
+
+// TestSlurm submits jobs to a real Slurm 22.05 whose slurmctld asks for advice, and reads that Slurm with the collector: from
 // sbatch to the graded advice nothing is a stand-in but the GPUs.
 func TestSlurm(t *testing.T) {
-	slurm := startSlurm(t)
+	slurm := startTree(t)
 	s := newCallerWith(t, stages{collect: true, load: true, enrich: true, serve: true}, func(s *settings) {
 		s.Collect.Sources = []string{"slurm"}
 		s.Collect.Slurm.Interval, s.Collect.Slurm.NodesInterval = time.Second, time.Second
@@ -288,18 +227,7 @@ func TestSlurm(t *testing.T) {
 	}
 	// One node of rack a is taken, so 16 GPUs fit rack b alone.
 	first, _, _ := slurm.sbatch([]string{"sbatch"}, "--nodes=1", "--gres=gpu:4", "--nodelist=gb200-a-02", "--job-name=first")
-	used := func(node string) int32 {
-		v := s.feed.Clusters("")["c1"]
-		if v == nil {
-			return -1
-		}
-		n, ok := v.Snapshot.Topology.Node(node)
-		if _, known := v.Age(time.Now()); !ok || !known || len(v.Snapshot.Topology.Nodes) != len(slurmNodes()) {
-			return -1
-		}
-		return v.Snapshot.Used(n)
-	}
-	until(t, "Spillway has read Slurm's nodes and its first job", func() bool { return used("gb200-a-02") == 4 })
+	until(t, "Spillway has read Slurm's nodes and its first job", func() bool { return s.used("gb200-a-02") == 4 })
 	before := newRelay(t, strings.TrimPrefix(s.base, "http://"))
 	_, port, _ := net.SplitHostPort(before.Addr().String())
 
@@ -313,7 +241,7 @@ func TestSlurm(t *testing.T) {
 		t.Errorf("the job in slurmctld does not show the advice:\n%s", got)
 	}
 	until(t, "Slurm runs the gang where it was sent", func() bool { return strings.Contains(slurm.show(job), " NodeList=gb200-b-[01-04]\n") })
-	until(t, "Spillway sees the gang on its nodes", func() bool { return used("gb200-b-01") == 4 && used("gb200-b-04") == 4 })
+	until(t, "Spillway sees the gang on its nodes", func() bool { return s.used("gb200-b-01") == 4 && s.used("gb200-b-04") == 4 })
 	until(t, "the advice is graded as followed", func() bool {
 		grades, err := s.ledger.Grades(context.Background(), "c1", time.Now().Add(-time.Hour))
 		return err == nil && len(grades) == 1 && grades[0].Followed == 1 && grades[0].Spilled == 0
@@ -340,7 +268,7 @@ func TestSlurm(t *testing.T) {
 		if got := slurm.show(job); !strings.Contains(got, "Switches=1@") || strings.Contains(got, "AdminComment") {
 			t.Errorf("the wrapper's shape is not the job's:\n%s\n%s", said, got)
 		}
-		if _, said, _ := slurm.sbatch(append(wrapper, script...), append(gang, "--hold")...); !strings.Contains(said, "does not know --segment") {
+		if _, said, _ := slurm.sbatch(append(wrapper, script...), append(gang, "--hold")...); !strings.Contains(said, "this Slurm does not take --segment=4: submitting as it came") {
 			t.Errorf("an sbatch that is too old: got %q, want it said and the job submitted", said)
 		}
 	})
@@ -367,5 +295,100 @@ func TestSlurm(t *testing.T) {
 	if err := exec.Command("scancel", first).Run(); err != nil {
 		t.Error(err)
 	}
-	until(t, "Spillway sees the first job end", func() bool { return used("gb200-a-02") == 0 })
+	until(t, "Spillway sees the first job end", func() bool { return s.used("gb200-a-02") == 0 })
+}
+
+// TestSlurmBlock is TestSlurm with Slurm 24.11 and topology/block: the blocks that scontrol prints are the NVLink domains,
+// and --segment is what the advice asks for. The base block is smaller than the racks, as where a rack may lack a node.
+func TestSlurmBlock(t *testing.T) {
+	slurm := startSlurm(t, testenv.SlurmWithBlocks(t), "block", "BlockName=a Nodes=gb200-a-[01-04]\nBlockName=b Nodes=gb200-b-[01-04]\nBlockSizes=3,6\n")
+	s := newCallerWith(t, stages{collect: true, load: true, enrich: true, serve: true}, func(s *settings) {
+		s.Collect.Sources = []string{"slurm", "topology"}
+		s.Collect.Slurm.Interval, s.Collect.Slurm.NodesInterval = time.Second, time.Second
+		s.Collect.Slurm.Commands.Accounting = nil // it needs slurmdbd
+		s.Collect.Topology.Cluster, s.Collect.Topology.Interval = "c1", time.Second
+		s.Collect.Topology.Sources = []topology.Source{{Source: event.SourceSlurmTopology, Command: []string{"scontrol", "show", "topology"}}}
+	})
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("Spillway said: %s\n%s", s.get("/v1/status"), s.get("/v1/slots?gpus=4"))
+		}
+	})
+	submit := []string{"sbatch"}
+	runsOn := func(job, nodes string) {
+		t.Helper()
+		until(t, "job "+job+" runs on "+nodes, func() bool { return strings.Contains(slurm.show(job), " NodeList="+nodes+"\n") })
+	}
+	judged := func(job, outcome string, domains uint32) *read.Verdict {
+		t.Helper()
+		var v *read.Verdict
+		until(t, "job "+job+" is judged", func() bool { v = s.verdict(job); return v != nil })
+		if v.Outcome != outcome || v.DomainsUsed == nil || *v.DomainsUsed != domains || v.MembershipSource != event.SourceSlurmTopology {
+			t.Errorf("job %s: got %+v, want %s over %d domains", job, v, outcome, domains)
+		}
+		return v
+	}
+
+	first, _, _ := slurm.sbatch(submit, "--nodes=1", "--gres=gpu:4", "--nodelist=gb200-a-02")
+	until(t, "Spillway has read Slurm's nodes, blocks and first job", func() bool { return s.used("gb200-a-02") == 4 })
+	domains := s.feed.Clusters("")["c1"].Snapshot.Topology.Domains
+	if len(domains) != 2 || domains[0].Count != slurmRack || domains[1].Count != slurmRack {
+		t.Fatalf("Slurm's blocks became %+v, want two domains of %d nodes", domains, slurmRack)
+	}
+
+	wrapper := []string{"env", "SPILLWAY_URL=" + s.base, "SPILLWAY_TIMEOUT=5", "SPILLWAY_SBATCH=" + testenv.Binary(t, "sbatch"),
+		"bash", "../../deploy/slurm/spillway-sbatch.sh"}
+	gang, said, took := slurm.sbatch(wrapper, "--nodes=3", "--gres=gpu:4", "--time=60", "--job-name=gang")
+	t.Logf("the wrapper took %s", took)
+	if !strings.Contains(said, "--segment=3 keeps it on NVLink") {
+		t.Errorf("got %q, want the advice of a segment", said)
+	}
+	runsOn(gang, "gb200-a-[01,03-04]")
+	judged(gang, "one_domain", 1)
+	until(t, "the advice is graded as followed", func() bool {
+		grades, err := s.ledger.Grades(context.Background(), "c1", time.Now().Add(-time.Hour))
+		return err == nil && len(grades) == 1 && grades[0].Followed == 1 && grades[0].Spilled == 0
+	})
+
+	t.Run("a job larger than the base block spills though a rack could hold it", func(t *testing.T) {
+		second, _, _ := slurm.sbatch(submit, "--nodes=1", "--gres=gpu:4", "--nodelist=gb200-b-02")
+		runsOn(second, "gb200-b-02")
+		slurm.cancel(gang)
+		spread, _, _ := slurm.sbatch(submit, "--nodes=4", "--gres=gpu:4", "--time=60", "--job-name=spread")
+		runsOn(spread, "gb200-a-01,gb200-b-[01,03-04]")
+		if v := judged(spread, "spill", 2); v.DomainsMin == nil || *v.DomainsMin != 1 {
+			t.Errorf("one domain would have been enough: got %+v", v)
+		}
+		slurm.cancel(spread)
+		// Slurm tells segments from 25.05 on. Before, what they split is judged as if nothing had been asked.
+		segments, _, _ := slurm.sbatch(submit, "--nodes=4", "--segment=2", "--gres=gpu:4", "--time=60", "--job-name=segments")
+		runsOn(segments, "gb200-a-[01,03],gb200-b-[01,03]")
+		if v := judged(segments, "spill", 2); v.Intent != "unknown" {
+			t.Errorf("got the intent %q, want unknown", v.Intent)
+		}
+		slurm.cancel(segments, second, first)
+	})
+	t.Run("a segment that Slurm refuses", func(t *testing.T) {
+		until(t, "Spillway sees the racks empty", func() bool { return s.used("gb200-a-02") == 0 && s.used("gb200-b-03") == 0 })
+		job, said, _ := slurm.sbatch(wrapper, "--nodes=4", "--gres=gpu:4", "--time=60")
+		if !strings.Contains(said, "this Slurm does not take --segment=4: submitting as it came") {
+			t.Errorf("got %q, want a job without the segment", said)
+		}
+		runsOn(job, "gb200-b-[01-04]")
+		judged(job, "one_domain", 1)
+		slurm.cancel(job)
+	})
+	t.Run("job_submit.lua where Slurm's Lua knows no segments", func(t *testing.T) {
+		_, port, _ := net.SplitHostPort(strings.TrimPrefix(s.base, "http://"))
+		slurm.configure("port = " + port + "; timeout = 2")
+		job, said, took := slurm.sbatch(submit, "--nodes=3", "--gres=gpu:4", "--time=60")
+		t.Logf("sbatch with advice took %s", took)
+		if !strings.Contains(said, "--segment=3 keeps it on NVLink") || !strings.Contains(said, "this Slurm's plugins cannot: submit with it") ||
+			strings.Contains(slurm.show(job), "AdminComment") {
+			t.Errorf("got %q, want the user told that nothing was set", said)
+		}
+		slurm.configure("port = 1")
+		_, _, took = slurm.sbatch(submit, "--nodes=3", "--gres=gpu:4", "--time=60")
+		t.Logf("sbatch while Spillway is down took %s", took)
+	})
 }

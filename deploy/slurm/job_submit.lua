@@ -5,12 +5,15 @@
 -- submitted as it came. It needs the Lua library luasocket; without it nothing is asked, for starting a program from
 -- slurmctld would cost more than the advice. Lua 5.1, which Debian's slurmctld has, to 5.4.
 --
+-- Slurm lets its Lua see and set segments from 25.11.2 on. Before, the user is told which --segment to give, and nothing is
+-- set: let users submit through spillway-sbatch.sh instead.
+--
 -- Settings, in /etc/spillway/job_submit.conf (Lua; every key may be left out):
 --   host = "127.0.0.1"; port = 8470
 --   token_file = "/etc/spillway/api-token"
 --   timeout = 0.02                -- seconds, for all of it
 --   apply = true                  -- false: only tell the user and the log
---   use = "segment"               -- "switches": where Slurm is older than 23.11 or its topology is a tree whose leaf
+--   use = "segment"               -- "switches": where Slurm is older than 24.05 or its topology is a tree whose leaf
 --                                 -- switches are the NVLink domains: --switches is set to how many domains the job is to have
 --   class_of = {ml = "train-moe"} -- class by account
 --   gpus_per_node = 4             -- where the job does not say
@@ -121,14 +124,17 @@ local function advise(job)
 	local recommendation = text:match('"recommendation":"([^"]*)"') or ""
 	local field, value, flag = shape(text, nodes)
 	if not field then return end
-	slurm.log_info("spillway: %s: %s for %s nodes (%s)", job.name or "?", flag, tostring(nodes), recommendation)
-	if conf.apply then
+	local known = job[field] ~= nil -- or setting it would do nothing
+	local apply = conf.apply and known
+	slurm.log_info("spillway: %s: %s for %s nodes (%s)%s", job.name or "?", flag, tostring(nodes), recommendation, apply and "" or "; not set")
+	if apply then
 		job[field] = value
 		if (job.admin_comment or "") == "" then
 			job.admin_comment = "spillway " .. (text:match('"advice_id":"([^"]*)"') or "?") .. ": " .. flag .. ", " .. recommendation
 		end
 	end
-	slurm.log_user("spillway: %s keeps it on NVLink (%s)%s", flag, recommendation, conf.apply and "" or "; not set for you")
+	slurm.log_user("spillway: %s keeps it on NVLink (%s)%s", flag, recommendation, apply and "" or
+		"; not set for you" .. (known and "" or ", for this Slurm's plugins cannot: submit with it"))
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # sbatch with advice: asks Spillway where the job would best go, asks Slurm for that shape, and submits. Put it before sbatch in
-# PATH under that name, or let users call it by its own. It fails open: without an answer within 20 ms, or when the job asks
-# for a shape itself, it is sbatch as it came.
+# PATH under that name, or let users call it by its own. It fails open: without an answer within 20 ms, when the job asks for
+# a shape itself, or when Slurm refuses the shape, it is sbatch as it came.
 #
 # Variables:
 #   SPILLWAY_URL=http://127.0.0.1:8470
@@ -9,7 +9,7 @@
 #   SPILLWAY_TIMEOUT=0.02        # seconds, for all of it
 #   SPILLWAY_CLASS=train         # kind of job
 #   SPILLWAY_GPUS_PER_NODE=4     # where the job does not say
-#   SPILLWAY_USE=segment         # switches: where Slurm is older than 23.11 or its topology is a tree whose leaf switches
+#   SPILLWAY_USE=segment         # switches: where Slurm is older than 24.05 or its topology is a tree whose leaf switches
 #                                # are the NVLink domains: --switches is set to how many domains the job is to have
 #   SPILLWAY_SBATCH=/usr/bin/sbatch
 
@@ -106,13 +106,19 @@ advise "$@" 2>/dev/null
 if [ -z "$id" ]; then
 	exec "$sbatch" "$@"
 fi
-if [ -n "$flag" ] && ! "$sbatch" --help 2>/dev/null | grep -q -- "${flag%%=*}"; then
-	echo "spillway: this sbatch does not know ${flag%%=*}: nothing is added (see SPILLWAY_USE)" >&2
-	flag=
-fi
 [ -n "$flag" ] && echo "spillway: $flag keeps it on NVLink ($recommendation)" >&2
-out=$("$sbatch" ${flag:+"$flag"} "$@")
+said=$(mktemp) || exec "$sbatch" "$@"
+out=$("$sbatch" ${flag:+"$flag"} "$@" 2>"$said")
 status=$?
+cat "$said" >&2
+# An sbatch that is too old, or a segment that is larger than the base block before Slurm 25.11. After any other failure the
+# job may have been submitted all the same.
+if [ $status -ne 0 ] && [ -n "$flag" ] && grep -q -e 'unrecognized option' -e 'topology configuration is not available' "$said"; then
+	echo "spillway: this Slurm does not take $flag: submitting as it came (see SPILLWAY_USE)" >&2
+	out=$("$sbatch" "$@")
+	status=$?
+fi
+rm -f "$said"
 [ -n "$out" ] && printf '%s\n' "$out"
 # Which job the advice was for, so that it can be graded. Nobody waits for it.
 if [ $status -eq 0 ] && [[ $out =~ ([0-9]+) ]]; then

@@ -1,15 +1,18 @@
 package advise
 
-import "math/bits"
+import "slices"
 
 // SlurmBlock chooses as Slurm's topology/block plugin does. A job gets the smallest configured block size that holds it;
-// the block of that size with the fewest free nodes that suffice, the last of equals; inside it a base block that holds
-// all of the rest, the one with the fewest free nodes, or else the one with most; and never more base blocks than its
-// node count needs. So a job that a base block could hold waits for one. (The semantics are those of
-// eval_nodes_block.c and topology.yaml(5), from their description.)
+// of the blocks of that size the one with the fewest free nodes that suffice; inside it as few as can be of the blocks one
+// size down, and of base blocks. Of equals it takes the last. A job that a base block could hold waits for one. Each segment
+// is placed so by itself. (After eval_nodes_block.c and topology.conf(5), from their description; a test asks the plugin.)
+//
+// It knows whole nodes that are alike, and domains in the order of their IDs, where Slurm's blocks are in the order of its
+// file. Node weights, features, required nodes, partitions that hold part of a block, and segments larger than a base block
+// (Slurm 25.11) are not modelled.
 type SlurmBlock struct {
-	// Sizes are the block sizes in nodes, ascending: the base size and powers of two of it. Empty is one base block a
-	// domain. A domain may have more nodes than the base size.
+	// Sizes are the block sizes in nodes, ascending: the base size and powers of two of it. Empty is what Slurm does
+	// without BlockSizes: the smallest domain and 2, 4, 8 and 16 of it. A domain may have more nodes than the base size.
 	Sizes []int32
 }
 
@@ -22,34 +25,25 @@ func (s SlurmBlock) Place(v *View, a *Ask, p *Plan) {
 		p.share(v, a, false)
 		return
 	}
-	if _, most := p.survey(v, a); most == 0 {
-		return
+	p.reset(len(v.Free))
+	for d, n := range v.Free { // nodes, for segments too
+		p.units[d] = min(n, a.within(v.Topology.Domains[d].Count))
 	}
-	if a.Segment > 1 {
-		s.segments(v, a, p)
-		return
+	nodes, times := a.Nodes, int32(1)
+	if a.Segment > 0 {
+		nodes, times = a.Segment, a.Nodes/a.Segment
 	}
 	base := s.base(v, a)
-	blocks := (a.Nodes + base - 1) / base
-	from, to := s.aggregate(v, a, p, base, blocks)
-	if to == 0 {
-		return
+	if a.Segment > base {
+		return // Slurm refuses it
 	}
-	// Hide the domains outside the block that was chosen.
-	most := int32(0)
-	for d := range v.Free {
-		if d < from || d >= to {
-			p.units[d] = 0
+	for range times {
+		if !s.gang(p, len(v.Free), nodes, base) {
+			p.Parts = p.Parts[:0]
+			return
 		}
-		most = max(most, p.units[d])
 	}
-	p.sort(len(v.Free), most)
-	m := p.fewest(a.Nodes)
-	if m == 0 || int32(m) > blocks || !a.allowed(m) {
-		return
-	}
-	p.greedy(a, true)
-	p.Outcome = Placed
+	p.settle(a, 0)
 }
 
 // base is the planning size of a base block.
@@ -57,72 +51,168 @@ func (s SlurmBlock) base(v *View, a *Ask) int32 {
 	if len(s.Sizes) > 0 {
 		return s.Sizes[0]
 	}
-	size := int32(1)
+	size := int32(0)
 	for _, d := range v.Topology.Domains {
-		size = max(size, a.within(d.Count))
+		if n := a.within(d.Count); size == 0 || n < size {
+			size = n
+		}
 	}
 	return size
 }
 
-// aggregate picks the block: the range of domains [from, to) of the level the job needs. The whole topology is one block
-// where no configured size is large enough. to is 0 where no block has enough free nodes.
-func (s SlurmBlock) aggregate(v *View, a *Ask, p *Plan, base, blocks int32) (from, to int) {
-	level := bits.Len32(uint32(blocks - 1)) // ceil(log2(blocks))
-	width := len(v.Free)
-	for _, size := range s.Sizes {
-		if l := bits.Len32(uint32(size/base)) - 1; l >= level {
-			width = 1 << l
-			break
+// widths are the number of base blocks of the block that is to hold so many, all there are where no size suffices, and of
+// the size below.
+func (s SlurmBlock) widths(domains, blocks int, base int32) (width, lower int) {
+	lower = 1
+	if len(s.Sizes) == 0 {
+		for width = 1; width <= 16; width *= 2 {
+			if width >= blocks {
+				return width, lower
+			}
+			lower = width
 		}
 	}
-	fewest := int32(-1)
-	for at := 0; at+width <= len(v.Free); at += width {
+	for _, size := range s.Sizes {
+		if width = int(size / base); width >= blocks {
+			return width, lower
+		}
+		lower = width
+	}
+	return domains, lower
+}
+
+// gang adds the nodes of one gang to the parts and takes them from the free ones, or reports false.
+func (s SlurmBlock) gang(p *Plan, domains int, nodes, base int32) bool {
+	width, lower := s.widths(domains, int((nodes+base-1)/base), base)
+	below := base * int32(lower)
+	most := int((nodes + below - 1) / below) // lower blocks
+	limited := width != lower*most
+
+	from, to := p.block(domains, width, lower, most, limited, nodes)
+	if from < 0 {
+		return false
+	}
+	sums := p.sums(p.units[from:to], lower)
+	clear(p.taken[from:to])
+	defer clear(p.taken[from:to])
+	for entered := 0; nodes > 0; {
+		best := p.baseBlock(from, to, lower, sums, limited, nodes)
+		if best < 0 || p.units[best] == 0 {
+			return false
+		}
+		if limited && !p.entered(from, to, best, lower) {
+			if entered == most {
+				return false
+			}
+			entered++
+		}
+		p.taken[best] = true
+		n := min(nodes, p.units[best])
+		nodes -= n
+		p.units[best] -= n
+		p.give(int32(best), n)
+	}
+	return true
+}
+
+// block picks the range of domains that is to hold the gang: the one with the fewest free nodes in all of those whose
+// lower blocks, no more of them than the gang may have, suffice. from is -1 where none does.
+func (p *Plan) block(domains, width, lower, most int, limited bool, nodes int32) (from, to int) {
+	from = -1
+	fewest := int32(0)
+	for at := 0; at < domains; at += width {
+		end := min(at+width, domains)
 		sum := int32(0)
-		for _, n := range p.units[at : at+width] {
+		for _, n := range p.units[at:end] {
 			sum += n
 		}
-		if sum >= a.Nodes && (fewest < 0 || sum <= fewest) {
-			fewest, from, to = sum, at, at+width
+		room := sum
+		if limited {
+			// Slurm counts whole lower blocks of a block only, so where all of the topology is one it may leave out the last.
+			sums := p.sums(p.units[at:end], lower)
+			sums = sums[:min(width/lower, len(sums))]
+			slices.Sort(sums)
+			room = 0
+			for _, n := range sums[max(0, len(sums)-most):] {
+				room += n
+			}
+		}
+		if room >= nodes && (from < 0 || sum <= fewest) {
+			fewest, from, to = sum, at, end
 		}
 	}
 	return from, to
 }
 
-// segments places each segment by itself, inside the domain with the fewest free nodes that suffice, the last of equals.
-func (s SlurmBlock) segments(v *View, a *Ask, p *Plan) {
-	copy(p.spread, p.units[:len(v.Free)])
-	for need := a.needs(); need > 0; need-- {
-		best := -1
-		room := int32(0)
-		for d := range v.Free {
-			if p.units[d] == 0 {
-				continue
-			}
-			left := min(v.Free[d], a.within(v.Topology.Domains[d].Count)) - (p.spread[d]-p.units[d])*a.Segment
-			if best < 0 || left <= room {
-				best, room = d, left
-			}
-		}
-		if best < 0 {
-			p.Parts = p.Parts[:0]
-			return
-		}
-		p.units[best]--
-		if i := p.part(int32(best)); i >= 0 {
-			p.Parts[i].Nodes += a.Segment
-		} else {
-			p.add(a, int32(best), 1)
-		}
+// sums are the free nodes of each lower block.
+func (p *Plan) sums(units []int32, lower int) []int32 {
+	sums := p.spread[:(len(units)+lower-1)/lower]
+	clear(sums)
+	for d, n := range units {
+		sums[d/lower] += n
 	}
-	p.settle(a, 0)
+	return sums
 }
 
-// part finds the part in a domain; -1 where there is none.
-func (p *Plan) part(domain int32) int {
-	for i := len(p.Parts) - 1; i >= 0; i-- {
-		if p.Parts[i].Domain == domain {
-			return i
+// entered reports whether the gang has a domain of this one's lower block already.
+func (p *Plan) entered(from, to, d, lower int) bool {
+	at := d - (d-from)%lower
+	return slices.Contains(p.taken[at:min(at+lower, to)], true)
+}
+
+// baseBlock is the domain to take next: in a lower block that has been entered already, then in the one with the fewest
+// nodes that hold the rest, or else the most; within it likewise. -1 if there is none.
+func (p *Plan) baseBlock(from, to, lower int, sums []int32, limited bool, rest int32) int {
+	best := -1
+	for d := from; d < to; d++ {
+		if p.taken[d] {
+			continue
+		}
+		if best < 0 {
+			best = d
+			continue
+		}
+		if a, b := (best-from)/lower, (d-from)/lower; limited && a != b {
+			old, now := p.entered(from, to, best, lower), p.entered(from, to, d, lower)
+			if old != now {
+				if now {
+					best = d
+				}
+				continue
+			}
+			if c := tighter(sums[b], sums[a], rest); c != 0 {
+				if c > 0 {
+					best = d
+				}
+				continue
+			}
+		}
+		if tighter(p.units[d], p.units[best], rest) >= 0 {
+			best = d
 		}
 	}
+	return best
+}
+
+// tighter compares room for the rest: what holds it is better than what does not, then less is better, of what does not
+// more. It is positive where a is better than b.
+func tighter(a, b, rest int32) int {
+	switch {
+	case a == b:
+		return 0
+	case a >= rest && (b < rest || a < b), b < rest && a > b:
+		return 1
+	}
 	return -1
+}
+
+// give adds nodes to the part in a domain.
+func (p *Plan) give(domain, nodes int32) {
+	for i := len(p.Parts) - 1; i >= 0; i-- {
+		if p.Parts[i].Domain == domain {
+			p.Parts[i].Nodes += nodes
+			return
+		}
+	}
+	p.Parts = append(p.Parts, Part{Domain: domain, Nodes: nodes})
 }

@@ -173,7 +173,7 @@ func TestNoStrategySplitsWhatOneDomainHolds(t *testing.T) {
 			if most < a.Nodes || sum < a.Nodes {
 				continue
 			}
-			for _, s := range Strategies(Options{Links: DefaultLinks()}) {
+			for _, s := range Strategies(Options{Links: DefaultLinks(), BlockSizes: []int32{18}}) {
 				if s.Name() == "first-fit" {
 					continue
 				}

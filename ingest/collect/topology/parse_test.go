@@ -20,7 +20,7 @@ var parsers = map[Format]struct {
 }{
 	FormatConf:     {ParseConf, []string{"topology.conf", "topograph-block.conf", "tree.conf"}},
 	FormatYAML:     {ParseYAML, []string{"topology.yaml", "topoconf.yaml", "rings.yaml"}},
-	FormatScontrol: {ParseScontrol, []string{"scontrol_topology.txt", "scontrol_topology_block18.txt", "topology.txt", "rings.txt"}},
+	FormatScontrol: {ParseScontrol, []string{"scontrol_topology.txt", "scontrol_topology_block18.txt", "topology.txt", "rings.txt", "scontrol_topology_24.11.txt"}},
 	FormatNodes:    {ParseNodes, []string{"nodes.json", "nodes_dynamic.json"}},
 	FormatGraph:    {ParseGraph, []string{"topograph-graph.json"}},
 	FormatCSV:      {ParseCSV, []string{"static.csv"}},
@@ -110,6 +110,11 @@ func TestRecordedDocuments(t *testing.T) {
 			"nvl block default sizes [18 36]" + nvlBlocks + "ib tree" + ibTree + "none flat\n"},
 		"scontrol show topology prints the aggregated block that the sizes make": {"topology.txt", FormatScontrol,
 			"default block default sizes [18 36]" + nvlBlocks},
+		"Slurm 24.11 prints blocks that have more nodes than their planning size": {"scontrol_topology_24.11.txt", FormatScontrol, trimmed(`
+default block default sizes [3 6]
+  gb200-a-01..gb200-a-04 (4): block_group=a,b block=a
+  gb200-b-01..gb200-b-04 (4): block_group=a,b block=b
+`)},
 		"a recording of several commands skips narrowed answers and names the default": {"scontrol_topology.txt", FormatScontrol,
 			"ib tree" + ibTree + "none flat\nnvl block default sizes [18 36]" + nvlBlocks +
 				"! scontrol_topology.txt:29: slurm did not answer: slurm_load_topo error: Requested topology configuration is not available\n"},
