@@ -12,8 +12,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-io/spillway/internal/testenv"
 )
@@ -137,16 +139,17 @@ func (s *Snapshot) kueueTask() kueueTask {
 	return task
 }
 
-// byDomain is where Kueue's pods are, in the words of the cases.
-func (a *kueueAnswer) byDomain(topo *Topology) string {
+// parts is how many of Kueue's pods are in each domain.
+func (a *kueueAnswer) parts(topo *Topology) map[int32]int32 {
 	parts := map[int32]int32{}
 	for name, pods := range a.Pods {
 		n, _ := topo.Node(name)
 		parts[topo.Nodes[n].Domain] += pods
 	}
-	return inWords(parts)
+	return parts
 }
 
+// inWords is a placement in the words of the cases, by domain.
 func inWords(parts map[int32]int32) string {
 	if len(parts) == 0 {
 		return "no fit"
@@ -158,10 +161,15 @@ func inWords(parts map[int32]int32) string {
 	return out
 }
 
-// TestKueueBaselinesAreKueues puts the same gangs on the same random clusters to Kueue 0.17 and to the strategies that say
-// they are it.
-func TestKueueBaselinesAreKueues(t *testing.T) {
+// TestKueue asks Kueue 0.17 itself.
+func TestKueue(t *testing.T) {
 	kueue := realKueue(t)
+	t.Run("the baselines are Kueue's", func(t *testing.T) { baselinesAreKueues(t, kueue) })
+	t.Run("advice is understood", func(t *testing.T) { adviceIsUnderstood(t, kueue) })
+}
+
+// baselinesAreKueues puts the same gangs on the same random clusters to Kueue and to the strategies that say they are it.
+func baselinesAreKueues(t *testing.T, kueue func([]kueueTask) [][]kueueAnswer) {
 	type question struct {
 		Strategy
 		Ask
@@ -220,7 +228,7 @@ func TestKueueBaselinesAreKueues(t *testing.T) {
 			if len(parts) > 1 {
 				split++
 			}
-			if got, want := inWords(parts), answer.byDomain(v.Topology); got != want {
+			if got, want := inWords(parts), inWords(answer.parts(v.Topology)); got != want {
 				if differ[q.Name()]++; differ[q.Name()] <= 5 {
 					t.Errorf("%s: %+v of free %v, paths %v: got %q, Kueue says %q %s", q.Name(), q.Ask, v.Free, v.Topology.paths(), got, want, answer.Reason)
 				}
@@ -230,6 +238,94 @@ func TestKueueBaselinesAreKueues(t *testing.T) {
 	t.Logf("%d questions, %d of them over several domains; answers that differ: %v", asked, split, differ)
 	if split < asked/10 {
 		t.Errorf("only %d of %d gangs were split: the test proves little", split, asked)
+	}
+}
+
+// adviceIsUnderstood puts the annotations of advice to start now on a pod template and gives it to Kueue, on the same
+// cluster: Kueue takes them, and the gang starts in a shape like the one advised.
+func adviceIsUnderstood(t *testing.T, kueue func([]kueueTask) [][]kueueAnswer) {
+	rng := rand.New(rand.NewPCG(19, 1))
+	c, none := DefaultConfig(), 0
+	type advised struct {
+		s    *Snapshot
+		best Candidate
+		with map[string]string
+		unit int32
+	}
+	var tasks []kueueTask
+	var advice [][]advised
+	for range 300 {
+		s := kueueState(t, rng).Publish(1)
+		task := s.kueueTask()
+		var of []advised
+		for range 12 {
+			r := Request{GPUs: 4 * (1 + rng.IntN(40)), Class: [...]string{"", "train", "serve"}[rng.IntN(3)], WaitedS: int64(rng.IntN(2)) << 20, SparesPerDomain: &none}
+			switch rng.IntN(6) {
+			case 0, 1:
+				r.SegmentNodes = 1 + rng.IntN(8)
+				r.GPUs = 4 * r.SegmentNodes * (1 + rng.IntN(5))
+			case 2:
+				r.GPUs = 1 + rng.IntN(3)
+			}
+			resp, err := c.Advise(s, &r, time.Unix(1, 0))
+			if err != nil || len(resp.Candidates) == 0 || resp.Candidates[0].Start != "now" {
+				continue
+			}
+			of = append(of, advised{s, resp.Candidates[0], resp.Kueue, int32(max(1, r.SegmentNodes))})
+			task.Asks = append(task.Asks, kueueAsk{Annotations: resp.Kueue, Pods: int32(max(1, r.GPUs/4)), GPUs: int32(min(4, r.GPUs))})
+		}
+		tasks, advice = append(tasks, task), append(advice, of)
+	}
+	seen := map[string]int{}
+	for i, answers := range kueue(tasks) {
+		for k, answer := range answers {
+			a := advice[i][k]
+			v := a.s.View()
+			parts := answer.parts(v.Topology)
+			say := func(problem string) {
+				t.Errorf("%s: free %v, paths %v, advised %+v with %v, Kueue says %s %s", problem, v.Free, v.Topology.paths(), a.best.Domains, a.with, inWords(parts), answer.Reason)
+			}
+			slice, _ := strconv.Atoi(a.with[podset+"slice-size"])
+			kind := "one domain"
+			switch {
+			case len(a.best.Domains) > 1 && slice > 0:
+				kind = "slices"
+			case len(a.best.Domains) > 1:
+				kind = "preferred"
+			case a.with[podset+"unconstrained-topology"] != "":
+				kind = "smaller than a node"
+			}
+			seen[kind]++
+			if len(parts) == 0 {
+				say("not placed")
+				continue
+			}
+			if kind == "one domain" {
+				d := v.Topology.Domain(a.best.Domains[0].ID)[0]
+				for got := range parts {
+					if len(parts) > 1 || v.Free[got]/a.unit != v.Free[d]/a.unit {
+						say("not a domain as tight")
+					}
+				}
+			}
+			for _, n := range parts {
+				if slice > 0 && n%int32(slice) != 0 {
+					say("a broken slice")
+				}
+			}
+			if len(parts) > len(a.best.Domains) {
+				seen[kind+", in more domains"]++
+			}
+		}
+	}
+	t.Logf("%v", seen)
+	for _, kind := range []string{"one domain", "slices", "preferred", "smaller than a node"} {
+		if seen[kind] < 100 {
+			t.Errorf("only %d answers of the kind %q: the test proves little", seen[kind], kind)
+		}
+	}
+	if seen["slices, in more domains"] > seen["slices"]/10 {
+		t.Errorf("%d of %d gangs in slices are in more domains than advised", seen["slices, in more domains"], seen["slices"])
 	}
 }
 

@@ -1,6 +1,6 @@
 // Command kueuetest asks the real Kueue where it would place gangs: its cache, its snapshot, its reading of a pod template's
 // annotations and its flavor assigner with topology-aware scheduling, as libraries over an API server in memory. It is a
-// program and a module of its own, so that Kueue is no dependency of Spillway; tests of cmd/spillway build and drive it. It
+// program and a module of its own, so that Kueue is no dependency of Spillway; tests of query/advise build and drive it. It
 // knows nothing of Spillway's strategies: what differs is for the caller to judge.
 //
 // It reads Tasks as a stream of JSON values from its input and writes for each the Answers to its asks.
