@@ -511,6 +511,8 @@ func (q *question) flags(resp *Response) {
 		resp.Kueue["kueue.x-k8s.io/podset-required-topology"] = label
 	case segment > 1 || q.a.Segment > 0:
 		resp.Slurm = append(resp.Slurm, fmt.Sprintf("--segment=%d", segment))
+		// Slices alone begin at Kueue's widest level and in its fullest domains, which spreads them.
+		resp.Kueue["kueue.x-k8s.io/podset-preferred-topology"] = label
 		resp.Kueue["kueue.x-k8s.io/podset-slice-required-topology"] = label
 		resp.Kueue["kueue.x-k8s.io/podset-slice-size"] = fmt.Sprint(segment)
 	default:

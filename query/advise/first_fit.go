@@ -1,8 +1,8 @@
 package advise
 
-// FirstFit takes free nodes in the order of their names, as a scheduler does that knows no topology, and as
-// topology-aware scheduling of Kueue does with a gang of whole nodes that asks for nothing. Only a Required ask makes it
-// look for one domain, the first that fits.
+// FirstFit takes free nodes in the order of their names and, before that, of the wider levels that they are in, as
+// topology-aware scheduling of Kueue does with a gang of whole nodes that asks for nothing, and as a scheduler that knows no
+// topology does where names tell it. Only a Required ask makes it look for one domain, the first that fits.
 type FirstFit struct{}
 
 // Name is "first-fit".
@@ -17,17 +17,17 @@ func (FirstFit) Place(v *View, a *Ask, p *Plan) {
 	p.survey(v, a)
 	need := a.needs()
 	if !a.allowed(2) {
-		for d := range v.Free {
+		for _, d := range v.Topology.ranked {
 			if p.units[d] >= need {
-				p.one(a, d)
+				p.one(a, int(d))
 				return
 			}
 		}
 		return
 	}
-	for d := range v.Free {
+	for _, d := range v.Topology.ranked {
 		if n := min(p.units[d], need); n > 0 {
-			p.add(a, int32(d), n)
+			p.add(a, d, n)
 			need -= n
 		}
 		if need == 0 {

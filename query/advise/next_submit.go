@@ -25,7 +25,7 @@ func NextSubmit(scheduler string, nodes, domains int) string {
 		return fmt.Sprintf("ask for a pod count that divides evenly, for example %d pods in slices of %d at the NVLink domain's level; %d has no even split over %d domains",
 			share*domains, share, nodes, domains)
 	case scheduler == "kubernetes":
-		return fmt.Sprintf("annotate the pod set with kueue.x-k8s.io/podset-required-topology, or a slice of %d pods, at the NVLink domain's level", segment)
+		return fmt.Sprintf("annotate the pod set with kueue.x-k8s.io/podset-required-topology, or podset-preferred-topology and a slice of %d pods, at the NVLink domain's level", segment)
 	case !even:
 		return fmt.Sprintf("ask for a node count that divides evenly, for example %d nodes with --segment=%d; %d has no even split over %d domains",
 			share*domains, share, nodes, domains)

@@ -102,6 +102,8 @@ type Plan struct {
 	Split Interval
 
 	units  []int32 // per domain
+	room   []int32 // per domain, in nodes
+	rooms  []int32 // per group
 	sorted []int32 // domains with room, most room first, then by index
 	spread []int32
 	taken  []bool
@@ -116,6 +118,7 @@ func (p *Plan) reset(domains int) {
 		p.units, p.sorted = make([]int32, domains), make([]int32, 0, domains)
 		p.taken = make([]bool, domains)
 		p.spread = make([]int32, domains)
+		p.room, p.rooms = make([]int32, domains), make([]int32, domains)
 		p.Parts = make([]Part, 0, domains)
 	}
 }

@@ -21,8 +21,10 @@ type Topology struct {
 	// GPUsPerNode is the largest number of GPUs a node has.
 	GPUsPerNode int
 
-	groups [][]int32 // per level, the group of each domain
+	groups [][]int32 // per level, the group of each domain; groups are numbered in the order of ranked
 	widths []int     // per level, how many groups there are
+	ranked []int32   // domains by path and then as in Domains
+	rank   []int32   // per domain, its place in ranked
 	nodes  map[string]int32
 	ids    map[string][]int32
 	model  string // the one GPU model, if there is only one
@@ -104,6 +106,14 @@ func NewTopology(generation uint64, levels []string, specs []NodeSpec) (*Topolog
 		t.nodes[s.Name] = int32(len(t.Nodes))
 		t.Nodes = append(t.Nodes, Node{Name: s.Name, Domain: int32(last), GPUs: int32(s.GPUs)})
 	}
+	t.ranked, t.rank = make([]int32, len(t.Domains)), make([]int32, len(t.Domains))
+	for i := range t.ranked {
+		t.ranked[i] = int32(i)
+	}
+	slices.SortStableFunc(t.ranked, func(a, b int32) int { return slices.Compare(t.Domains[a].Path, t.Domains[b].Path) })
+	for i, d := range t.ranked {
+		t.rank[d] = int32(i)
+	}
 	for i := range levels {
 		t.group(i)
 	}
@@ -131,8 +141,8 @@ func (t *Topology) group(level int) {
 	seen := map[string]int32{}
 	groups := make([]int32, len(t.Domains))
 	n := int32(0)
-	for i, d := range t.Domains {
-		key := d.Path[level]
+	for _, i := range t.ranked {
+		key := t.Domains[i].Path[level]
 		g, ok := seen[key]
 		if !ok || key == "" {
 			g = n
@@ -143,6 +153,14 @@ func (t *Topology) group(level int) {
 	}
 	t.groups = append(t.groups, groups)
 	t.widths = append(t.widths, int(n))
+}
+
+// level is the group of each domain at a level, and how many groups there are; the level below the last is that of domains.
+func (t *Topology) level(level int) (groups []int32, width int) {
+	if level == len(t.groups) {
+		return t.rank, len(t.rank)
+	}
+	return t.groups[level], t.widths[level]
 }
 
 // Node gives the index of a node by name.
