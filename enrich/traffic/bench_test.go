@@ -58,7 +58,7 @@ func BenchmarkHour(b *testing.B) {
 		}
 		for b.Loop() {
 			s.pass.state.version++
-			if err := s.pass.weigh(ctx, slices.Clone(keys)); err != nil {
+			if err := s.pass.weigh(ctx, slices.Clone(keys), 1, nil); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -87,10 +87,12 @@ func (p *Pass) Once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	read := map[key]placement{}
 	for _, c := range changed {
 		touched = append(touched, c.key)
+		read[c.key] = c.now
 	}
-	if err := p.weigh(ctx, append(touched, late...)); err != nil {
+	if err := p.weigh(ctx, append(touched, late...), judged, read); err != nil {
 		return err
 	}
 	if err := p.finish(ctx, batch, judged); err != nil {
@@ -293,9 +295,17 @@ func (p *Pass) step(name string) func() {
 	return func() { p.m.seconds.WithLabelValues(name).Observe(time.Since(begun).Seconds()) }
 }
 
+// placement is what decides whose traffic counts for a placement.
+type placement struct {
+	span
+	holding uint64 // hash of its nodes and GPUs
+	gone    uint8  // 1: it was withdrawn
+}
+
 // change is a placement that is new or not what it was, and when that makes a difference.
 type change struct {
 	key
+	now   placement
 	spans []span
 }
 
@@ -347,23 +357,20 @@ func (p *Pass) changed(ctx context.Context, judged uint64, counted span) ([]chan
 	var out []change
 	for rows.Next() {
 		var c change
-		var now span
-		var gone uint8
-		var holding uint64
 		var wasFrom, wasTo *time.Time
 		var wasHolding *uint64
-		if err := rows.Scan(&c.cluster, &c.job, &c.attempt, &c.seq, &now.from, &now.to, &gone, &holding, &wasFrom, &wasTo, &wasHolding); err != nil {
+		if err := rows.Scan(&c.cluster, &c.job, &c.attempt, &c.seq, &c.now.from, &c.now.to, &c.now.gone, &c.now.holding, &wasFrom, &wasTo, &wasHolding); err != nil {
 			return nil, fmt.Errorf("find placements that changed: %w", err)
 		}
 		switch {
 		case wasFrom == nil:
-			if gone == 0 {
-				c.spans = []span{now}
+			if c.now.gone == 0 {
+				c.spans = []span{c.now.span}
 			}
-		case gone == 1 || *wasHolding != holding:
-			c.spans = []span{now, {*wasFrom, *wasTo}}
+		case c.now.gone == 1 || *wasHolding != c.now.holding:
+			c.spans = []span{c.now.span, {*wasFrom, *wasTo}}
 		default:
-			c.spans = []span{between(now.from, *wasFrom), between(now.to, *wasTo)}
+			c.spans = []span{between(c.now.from, *wasFrom), between(c.now.to, *wasTo)}
 		}
 		out = append(out, c)
 	}
@@ -398,7 +405,8 @@ func (p *Pass) recount(ctx context.Context, changed []change, counted span) (tou
 			if !from.Before(to) {
 				continue
 			}
-			for m := from.UTC().Truncate(time.Minute); m.Before(to); m = m.Add(time.Minute) {
+			// A scrape at the very end still counts, and lies in the minute that begins there.
+			for m := from.UTC().Truncate(time.Minute); !m.After(to) && m.Before(counted.to); m = m.Add(time.Minute) {
 				byMinute[m] = true
 			}
 			keys = append(keys, c.key)
@@ -448,16 +456,18 @@ func distinct(keys []key) []key {
 	return slices.Compact(keys)
 }
 
-// weigh writes the evidence of placements whose traffic, time or verdict changed.
-func (p *Pass) weigh(ctx context.Context, keys []key) error {
+// weigh writes the evidence of placements whose traffic, time or verdict changed. Some were read before their traffic was
+// counted, by when the pass over placements judged had finished. One that changes later, and is counted as it was or as it
+// will be, is among the changed of the next pass; its evidence still says what it was.
+func (p *Pass) weigh(ctx context.Context, keys []key, judged uint64, read map[key]placement) error {
 	defer p.step("evidence")()
 	for some := range slices.Chunk(distinct(keys), maxKeys) {
 		ctx := clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{
 			"quiet_nvlink": fmt.Sprint(p.cfg.QuietNVLink), "quiet_ports": fmt.Sprint(p.cfg.QuietPorts), "busy_ports": fmt.Sprint(p.cfg.BusyPorts),
 			"min_seconds": fmt.Sprint(p.cfg.MinMeasured.Seconds()), "outlier_factor": fmt.Sprint(p.cfg.OutlierFactor),
-			"recent": p.now().Add(-time.Hour).UTC().Format(time.DateTime), "version": fmt.Sprint(p.state.version),
+			"recent": p.now().Add(-time.Hour).UTC().Format(time.DateTime), "judged": fmt.Sprint(judged), "version": fmt.Sprint(p.state.version),
 		}))
-		ctx, err := named(ctx, some)
+		ctx, err := namedAs(ctx, some, read)
 		if err != nil {
 			return err
 		}
@@ -538,13 +548,23 @@ func (p *Pass) keys(ctx context.Context, query string) ([]key, error) {
 const isNamed = "((cluster, job_id) IN (SELECT cluster, job_id FROM named) AND (cluster, job_id, attempt, seq) IN (SELECT cluster, job_id, attempt, seq FROM named))"
 
 // named is a context whose statements come with placements, as the temporary table named.
-func named(ctx context.Context, keys []key) (context.Context, error) {
-	table, err := ext.NewTable("named", ext.Column("cluster", "String"), ext.Column("job_id", "String"), ext.Column("attempt", "String"), ext.Column("seq", "UInt16"))
+func named(ctx context.Context, keys []key) (context.Context, error) { return namedAs(ctx, keys, nil) }
+
+// namedAs is named, with what was read of some of the placements; of the others these columns are NULL.
+func namedAs(ctx context.Context, keys []key, read map[key]placement) (context.Context, error) {
+	table, err := ext.NewTable("named", ext.Column("cluster", "String"), ext.Column("job_id", "String"), ext.Column("attempt", "String"), ext.Column("seq", "UInt16"),
+		ext.Column("valid_from", "Nullable(DateTime64(3, 'UTC'))"), ext.Column("valid_to", "Nullable(DateTime64(3, 'UTC'))"),
+		ext.Column("holding", "Nullable(UInt64)"), ext.Column("is_deleted", "Nullable(UInt8)"))
 	if err != nil {
 		return nil, fmt.Errorf("name the placements: %w", err)
 	}
 	for _, k := range keys {
-		if err := table.Append(k.cluster, k.job, k.attempt, k.seq); err != nil {
+		if was, ok := read[k]; ok {
+			err = table.Append(k.cluster, k.job, k.attempt, k.seq, was.from, was.to, was.holding, was.gone)
+		} else {
+			err = table.Append(k.cluster, k.job, k.attempt, k.seq, nil, nil, nil, nil)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("name the placements: %w", err)
 		}
 	}

@@ -100,6 +100,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.routes()
 	s.questionRoutes()
 	s.adviceRoutes()
+	describeNulls(s.api.OpenAPI().Components.Schemas)
 	s.extender(mux)
 	s.plain(mux)
 	if err := s.page(mux); err != nil {

@@ -7,19 +7,50 @@
 --   spill: confirmed when the ports are busy; contradicted when they are quiet while the NVLinks are not; idle when both are
 --     quiet; else unknown (in_between).
 --   spread over no more domains than it needs: expected.
--- Parameters: quiet_nvlink, busy_ports, quiet_ports, min_seconds, outlier_factor, version; {keys} names the placements.
+--
+-- valid_from, valid_to and holding are those that the traffic was counted with, and no newer ones: by them the next pass sees
+-- which minutes to count again. They are what the pass read of a placement that had changed (it comes with named); else what
+-- the placement is, unless it was judged while the pass ran; else what they were. Of a placement that is new as well they are
+-- the minutes that were counted and no nodes, so that these minutes and all that it holds differ.
+-- Parameters: quiet_nvlink, busy_ports, quiet_ports, min_seconds, outlier_factor, recent, judged (the pass over placements that
+-- had finished before anything was counted), version; {keys} names the placements.
 INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, valid_from, valid_to, holding, evidence, reason,
     nvlink_bytes_per_second, scale_out_bytes_per_second, nvlink_bytes, scale_out_bytes, gpus, gpus_measured, seconds,
     outlier_nodes, first_minute, last_minute, version, is_deleted)
 WITH
-    placed AS
+    newest AS
     (
-        SELECT cluster, job_id, attempt, seq, valid_from, valid_to, nodes, gpus, is_deleted,
+        SELECT cluster, job_id, attempt, seq, valid_from, valid_to, nodes, gpus, is_deleted, version <= {judged:UInt64} AS settled,
                cityHash64(nodes, toString(node_gpus), node_gpu_index) AS holding
         FROM placements
         WHERE {keys}
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq
+    ),
+    before AS
+    (
+        SELECT cluster, job_id, attempt, seq, valid_from, valid_to, holding
+        FROM
+        (
+            SELECT cluster, job_id, attempt, seq, valid_from, valid_to, holding, is_deleted
+            FROM traffic_evidence
+            WHERE {keys}
+            ORDER BY version DESC
+            LIMIT 1 BY cluster, job_id, attempt, seq
+        )
+        WHERE is_deleted = 0
+    ),
+    placed AS
+    (
+        SELECT n.cluster AS cluster, n.job_id AS job_id, n.attempt AS attempt, n.seq AS seq, n.nodes AS nodes, n.gpus AS gpus,
+               t.holding IS NOT NULL AS was_read,
+               multiIf(was_read, t.valid_from, n.settled, n.valid_from, b.valid_from) AS counted_from,
+               multiIf(was_read, t.valid_to, n.settled, n.valid_to, b.valid_to) AS counted_to,
+               multiIf(was_read, t.holding, n.settled, n.holding, b.holding) AS counted_holding,
+               multiIf(was_read, t.is_deleted, n.settled, n.is_deleted, 0) AS gone
+        FROM newest AS n
+        LEFT JOIN named AS t ON n.cluster = t.cluster AND n.job_id = t.job_id AND n.attempt = t.attempt AND n.seq = t.seq
+        LEFT JOIN before AS b ON n.cluster = b.cluster AND n.job_id = b.job_id AND n.attempt = b.attempt AND n.seq = b.seq
     ),
     judged AS
     (
@@ -77,13 +108,14 @@ WITH
         FROM (SELECT *, medianExact(rate) OVER (PARTITION BY cluster, job_id, attempt, seq) AS usual FROM by_node)
         GROUP BY cluster, job_id, attempt, seq
     )
-SELECT cluster, job_id, attempt, seq, valid_from, valid_to, holding, says, if(says = 'unknown' AND why = '', 'in_between', why),
+SELECT cluster, job_id, attempt, seq, coalesce(counted_from, first, toDateTime(0, 'UTC')),
+       coalesce(counted_to, last + toIntervalMinute(1), toDateTime(0, 'UTC')), ifNull(counted_holding, 0), says, if(says = 'unknown' AND why = '', 'in_between', why),
        nvlink_rate, ports_rate, nvlink, ports, gpus, ifNull(measured, 0), ifNull(seconds, 0), outliers,
-       ifNull(first, toDateTime(0, 'UTC')), ifNull(last, toDateTime(0, 'UTC')), {version:UInt64}, is_deleted
+       ifNull(first, toDateTime(0, 'UTC')), ifNull(last, toDateTime(0, 'UTC')), {version:UInt64}, assumeNotNull(gone)
 FROM
 (
-    SELECT p.cluster AS cluster, p.job_id AS job_id, p.attempt AS attempt, p.seq AS seq, p.valid_from AS valid_from, p.valid_to AS valid_to,
-           p.holding AS holding, p.gpus AS gpus, p.is_deleted AS is_deleted,
+    SELECT p.cluster AS cluster, p.job_id AS job_id, p.attempt AS attempt, p.seq AS seq, p.counted_from AS counted_from,
+           p.counted_to AS counted_to, p.counted_holding AS counted_holding, p.gpus AS gpus, p.gone AS gone,
            t.nvlink / nullIf(t.nvlink_seconds, 0) AS nvlink_rate, t.ports / nullIf(t.ports_seconds, 0) AS ports_rate,
            ifNull(p.gpus, t.measured) AS all_gpus,
            t.nvlink_seconds / nullIf(t.measured, 0) AS seconds,
