@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,13 +31,7 @@ type kubeGang struct {
 // TestKubeScheduler lets the real kube-scheduler, configured by deploy/k8s/advice.yaml, place gangs pod by pod and ask a
 // running Spillway for each. To compile Kubernetes takes minutes, so it runs only where services are required.
 func TestKubeScheduler(t *testing.T) {
-	if os.Getenv(testenv.RequireVariable) != "1" {
-		t.Skipf("SKIPPED, NOT PASSED: it compiles Kubernetes for minutes; %s=1 runs it", testenv.RequireVariable)
-	}
-	program := filepath.Join(t.TempDir(), "livetest")
-	if out, err := exec.Command("go", "build", "-C", "../../deploy/k8s/livetest", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build the scheduler: %v: %s", err, out)
-	}
+	run := testenv.GoModule(t, "Kubernetes", "../../deploy/k8s/livetest")
 	text, err := os.ReadFile("../../deploy/k8s/advice.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -58,16 +49,9 @@ func TestKubeScheduler(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(program)
-		var said bytes.Buffer
-		cmd.Stdin, cmd.Stderr = bytes.NewReader(raw), &said
-		out, err := cmd.Output()
 		placed := map[string]string{}
-		if err == nil {
-			err = json.Unmarshal(out, &placed)
-		}
-		if err != nil {
-			t.Fatalf("%v: %s", err, said.Bytes())
+		if err := json.Unmarshal(run(t, raw), &placed); err != nil {
+			t.Fatal(err)
 		}
 		return placed
 	}

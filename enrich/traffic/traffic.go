@@ -73,7 +73,8 @@ type Deps struct {
 	Registry prometheus.Registerer // nil: metrics are kept but not registered
 }
 
-// Pass joins counters with placements. Only one may work on a database at a time, or it ends with pass.ErrNotAlone; its methods are not for concurrent use.
+// Pass joins counters with placements. Only one may work on a database at a time, or it ends with pass.ErrNotAlone; its
+// methods are not for concurrent use.
 type Pass struct {
 	cfg   Config
 	conn  driver.Conn

@@ -34,39 +34,20 @@ func apacheKafkaLibraries(t testing.TB) string {
 	t.Helper()
 	Binary(t, "java")
 	mvn := Binary(t, "mvn")
-	cache, err := engine.CacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(cache, "apache-kafka", apacheKafkaVersion)
-	if _, err := os.Stat(dir); err == nil {
-		return dir
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	work, err := os.MkdirTemp(filepath.Dir(dir), "fetch-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(work)
-	pom := filepath.Join(work, "pom.xml")
-	if err := os.WriteFile(pom, []byte(kafkaPOM), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, mvn, "-q", "-B", "-f", pom, "dependency:copy-dependencies", "-DincludeScope=runtime",
-		"-DoutputDirectory="+filepath.Join(work, "libs")).CombinedOutput()
-	if err != nil {
-		Unavailable(t, "Apache Kafka "+apacheKafkaVersion, fmt.Errorf("fetch it with mvn: %w: %s", err, bytes.TrimSpace(out)))
-	}
-	if err := os.Rename(filepath.Join(work, "libs"), dir); err != nil {
-		if _, other := os.Stat(dir); other != nil { // else another test was faster
+	return fetchOnce(t, "Apache Kafka "+apacheKafkaVersion, filepath.Join("apache-kafka", apacheKafkaVersion), func(work, _ string) (string, error) {
+		pom, libs := filepath.Join(work, "pom.xml"), filepath.Join(work, "libs")
+		if err := os.WriteFile(pom, []byte(kafkaPOM), 0o644); err != nil {
 			t.Fatal(err)
 		}
-	}
-	return dir
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, mvn, "-q", "-B", "-f", pom, "dependency:copy-dependencies", "-DincludeScope=runtime",
+			"-DoutputDirectory="+libs).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("fetch it with mvn: %w: %s", err, bytes.TrimSpace(out))
+		}
+		return libs, nil
+	})
 }
 
 // ApacheKafka is a single Apache Kafka broker (KRaft) of one test.

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/spillway-io/spillway/internal/engine"
 )
 
 // slurmSuite is the release of Debian whose Slurm tests run, 24.11: the first there with topology/block.
@@ -38,35 +36,13 @@ type Slurm struct {
 // release of Debian, so it comes with the libraries of that release and runs on them.
 func SlurmWithBlocks(t testing.TB) Slurm {
 	t.Helper()
-	cache, err := engine.CacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(cache, "slurm-"+slurmSuite)
-	s := Slurm{Bin: filepath.Join(dir, "bin"), Plugins: filepath.Join(dir, "root", libraries, "slurm-wlm")}
-	if _, err := os.Stat(dir); err == nil {
-		return s
-	}
-	for _, program := range []string{"apt-get", "dpkg-deb", "patchelf"} {
-		Binary(t, program)
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	work, err := os.MkdirTemp(cache, "fetch-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(work)
-	if err := fetchSlurm(work, dir); err != nil {
-		Unavailable(t, "Slurm of Debian "+slurmSuite, err)
-	}
-	if err := os.Rename(filepath.Join(work, "slurm"), dir); err != nil {
-		if _, other := os.Stat(dir); other != nil { // else another test was faster
-			t.Fatal(err)
+	dir := fetchOnce(t, "Slurm of Debian "+slurmSuite, "slurm-"+slurmSuite, func(work, dir string) (string, error) {
+		for _, program := range []string{"apt-get", "dpkg-deb", "patchelf"} {
+			Binary(t, program)
 		}
-	}
-	return s
+		return filepath.Join(work, "slurm"), fetchSlurm(work, dir)
+	})
+	return Slurm{Bin: filepath.Join(dir, "bin"), Plugins: filepath.Join(dir, "root", libraries, "slurm-wlm")}
 }
 
 const libraries = "usr/lib/x86_64-linux-gnu"

@@ -8,9 +8,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,33 +41,20 @@ type kueueAnswer struct {
 	Reason string
 }
 
-// realKueue builds deploy/k8s/kueuetest and gives the function that puts tasks to it. To compile Kueue takes minutes, so it
-// runs only where services are required.
+// realKueue builds deploy/k8s/kueuetest and gives the function that puts tasks to it.
 func realKueue(t *testing.T) func([]kueueTask) [][]kueueAnswer {
 	t.Helper()
-	if os.Getenv(testenv.RequireVariable) != "1" {
-		t.Skipf("SKIPPED, NOT PASSED: it compiles Kueue for minutes; %s=1 runs it", testenv.RequireVariable)
-	}
-	program := filepath.Join(t.TempDir(), "kueuetest")
-	if out, err := exec.Command("go", "build", "-C", "../../deploy/k8s/kueuetest", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build Kueue: %v: %s", err, out)
-	}
+	run := testenv.GoModule(t, "Kueue", "../../deploy/k8s/kueuetest")
 	return func(tasks []kueueTask) [][]kueueAnswer {
 		t.Helper()
-		var in, said bytes.Buffer
+		var in bytes.Buffer
 		for _, task := range tasks {
 			if err := json.NewEncoder(&in).Encode(task); err != nil {
 				t.Fatal(err)
 			}
 		}
-		cmd := exec.Command(program)
-		cmd.Stdin, cmd.Stderr = &in, &said
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%v: %s", err, said.Bytes())
-		}
 		var answers [][]kueueAnswer
-		for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		for d := json.NewDecoder(bytes.NewReader(run(t, in.Bytes()))); ; {
 			var of []kueueAnswer
 			if err := d.Decode(&of); errors.Is(err, io.EOF) {
 				break
