@@ -113,13 +113,18 @@ func (c *collectSettings) runs(name string) bool {
 	return false
 }
 
+// gone are the keys of earlier versions that a file may still have.
+var gone = map[string]string{
+	"engine.kafka.partitions": "topics are made with topics.partitions",
+}
+
 // configFlag adds -c and gives how to read the configuration: defaults, then the file, then SPILLWAY_ variables.
 func configFlag(cmd *cobra.Command) func() (*settings, error) {
 	file := cmd.Flags().StringP("config", "c", os.Getenv("SPILLWAY_CONFIG"), "configuration file (or SPILLWAY_CONFIG); none = all defaults")
 	return func() (*settings, error) {
 		s := defaultSettings()
 		note := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "spillway: note:", text) }
-		if err := config.Load(*file, &s, config.WithNotes(note)); err != nil {
+		if err := config.Load(*file, &s, config.WithNotes(note), config.WithGone(gone)); err != nil {
 			return nil, &exitError{exitUsage, err}
 		}
 		return &s, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -106,6 +107,23 @@ func TestASourceNamedTwiceIsRefused(t *testing.T) {
 				t.Errorf("exit code %d, %q", code, out.String())
 			}
 		})
+	}
+}
+
+func TestAKeyOfAnEarlierVersionIsTold(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "old.yaml")
+	if err := os.WriteFile(file, []byte("engine:\n  kafka:\n    partitions: 8\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SPILLWAY_ENGINE_KAFKA_PARTITIONS", "8")
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"check", "-c", file}, &stdout, &stderr); code != exitOK {
+		t.Errorf("exit code %d, want %d: %s", code, exitOK, stderr.String())
+	}
+	want := "spillway: note: " + file + ":3: engine.kafka.partitions does nothing any more: topics are made with topics.partitions\n" +
+		"spillway: note: SPILLWAY_ENGINE_KAFKA_PARTITIONS (engine.kafka.partitions) does nothing any more: topics are made with topics.partitions\n"
+	if got := stderr.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
-// TopicConfig is the `kafka` part of how topics are made; topics that exist are left as they are.
+// TopicConfig is the `topics` block of the configuration: how the contract's topics are made. Those that exist are left as
+// they are.
 type TopicConfig struct {
 	Partitions  int           `yaml:"partitions"`  // of each topic made; loaders scale out to this many
 	Replication int           `yaml:"replication"` // copies of each partition

@@ -28,6 +28,9 @@ func WithEnv(env []string) Option { return func(l *loader) { l.env = env } }
 // WithNotes calls note for what is not wrong, but that somebody should read: environment variables that are nearly a key.
 func WithNotes(note func(string)) Option { return func(l *loader) { l.note = note } }
 
+// WithGone names keys of earlier versions, by path, and what a reader of theirs should know. They are not refused: note is told.
+func WithGone(keys map[string]string) Option { return func(l *loader) { l.gone = keys } }
+
 // Load fills into, which holds the defaults, from the file at path and then from the environment, and validates the
 // result. An empty path reads no file. A key that is left out, or has no value, keeps its default; a list replaces the
 // default as a whole.
@@ -76,6 +79,7 @@ type loader struct {
 	root   reflect.Value
 	env    []string
 	note   func(string)
+	gone   map[string]string // what to say of a key of earlier versions, by path
 	faults []fault
 }
 

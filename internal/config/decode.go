@@ -139,6 +139,10 @@ func (l *loader) decodeBlock(n ast.Node, v reflect.Value, path string) {
 			l.decode(e.Value, v.FieldByIndex(fields[i].index), inner)
 			continue
 		}
+		if why, ok := l.gone[inner]; ok {
+			l.note(fmt.Sprintf("%s:%d: %s does nothing any more: %s", l.file, lineOf(e.Key), inner, why))
+			continue
+		}
 		var there []string
 		for _, f := range fields {
 			there = append(there, f.key)

@@ -20,6 +20,10 @@ func (l *loader) override(names map[string]string) {
 		}
 		path, ok := names[name]
 		if !ok {
+			if key, why := l.goneBy(name); key != "" {
+				l.note(fmt.Sprintf("%s (%s) does nothing any more: %s", name, key, why))
+				continue
+			}
 			// A name that lacks a whole word, of three letters or more, is a variable of something else.
 			if near := nearest(name, sortedKeys(names), 2); near != "" {
 				l.note(fmt.Sprintf("%s sets nothing; did you mean %s?", name, near))
@@ -31,6 +35,16 @@ func (l *loader) override(names map[string]string) {
 			l.fromText(v, text, path)
 		}
 	}
+}
+
+// goneBy gives the key of an earlier version that a variable stood for, and what to say of it.
+func (l *loader) goneBy(variable string) (key, why string) {
+	for key, why := range l.gone {
+		if envName(key) == variable {
+			return key, why
+		}
+	}
+	return "", ""
 }
 
 // fromText sets a value from one line.

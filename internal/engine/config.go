@@ -66,9 +66,8 @@ type KafkaConfig struct {
 	SASL    SASLConfig `yaml:"sasl"`    // external
 	Port    int        `yaml:"port"`    // embedded: 0: a free port
 
-	// Partitions is the partition count of topics made without one; default 4.
-	Partitions int `yaml:"partitions"`
-	// AutoCreate lets clients of the embedded broker make topics by writing to them. An external broker has its own rule.
+	// AutoCreate lets clients of the embedded broker make topics by writing to them, such as Slurm's jobcomp/kafka, of one
+	// partition each. An external broker has its own rule.
 	AutoCreate bool `yaml:"auto_create"`
 	// RetentionMB bounds the embedded broker's log per partition; default 256. There is no bound by age: records replayed
 	// from an old recording carry old times and must not be dropped for it.
@@ -101,7 +100,7 @@ func DefaultConfig() Config {
 			Listen:        "127.0.0.1",
 			MemoryLimitMB: 2048,
 		},
-		Kafka: KafkaConfig{Partitions: 4, RetentionMB: 256},
+		Kafka: KafkaConfig{RetentionMB: 256},
 	}
 }
 
@@ -164,8 +163,8 @@ func (c Config) Validate() error {
 	if k.Mode == ModeEmbedded && len(k.Brokers) > 0 {
 		bad("engine.kafka.mode: embedded contradicts engine.kafka.brokers: drop one of the two")
 	}
-	if k.Partitions < 0 || k.RetentionMB < 0 {
-		bad("engine.kafka: partitions and retention_mb cannot be negative")
+	if k.RetentionMB < 0 {
+		bad("engine.kafka.retention_mb: %d: it cannot be negative", k.RetentionMB)
 	}
 	switch strings.ToLower(k.SASL.Mechanism) {
 	case "", "plain", "scram-sha-256", "scram-sha-512":
@@ -209,7 +208,6 @@ func (c Config) withDefaults() Config {
 	fill(&c.ClickHouse.User, d.ClickHouse.User)
 	fill(&c.ClickHouse.Listen, d.ClickHouse.Listen)
 	fillInt(&c.ClickHouse.MemoryLimitMB, d.ClickHouse.MemoryLimitMB)
-	fillInt(&c.Kafka.Partitions, d.Kafka.Partitions)
 	fillInt(&c.Kafka.RetentionMB, d.Kafka.RetentionMB)
 	return c
 }

@@ -39,7 +39,6 @@ kafka:
   tls: {enabled: true}
   sasl: {mechanism: scram-sha-512, user: u, password_file: /secrets/k}
   port: 9092
-  partitions: 8
   auto_create: true
   retention_mb: 64
 `
@@ -54,7 +53,7 @@ kafka:
 		Kafka: KafkaConfig{
 			Mode: "external", Brokers: []string{"k:9092"}, TLS: TLSConfig{Enabled: true},
 			SASL: SASLConfig{Mechanism: "scram-sha-512", User: "u", PasswordFile: "/secrets/k"},
-			Port: 9092, Partitions: 8, AutoCreate: true, RetentionMB: 64,
+			Port: 9092, AutoCreate: true, RetentionMB: 64,
 		},
 	}
 	got := DefaultConfig()
@@ -99,7 +98,7 @@ func TestFaultsAreNamedByTheirKey(t *testing.T) {
 		"nodes belong to a named cluster":         {func(c *Config) { c.ClickHouse.Nodes = []ClusterNode{{1, "a", 1}} }, "engine.clickhouse.cluster"},
 		"a cluster's name becomes an element":     {func(c *Config) { c.ClickHouse.Cluster = "a b" }, "engine.clickhouse.cluster"},
 		"a node is complete":                      {func(c *Config) { c.ClickHouse.Cluster, c.ClickHouse.Nodes = "c", []ClusterNode{{0, "a", 1}} }, "engine.clickhouse.nodes[0]"},
-		"a partition count is not negative":       {func(c *Config) { c.Kafka.Partitions = -1 }, "partitions"},
+		"retention is not negative":               {func(c *Config) { c.Kafka.RetentionMB = -1 }, "engine.kafka.retention_mb"},
 		"a login has a known mechanism":           {func(c *Config) { c.Kafka.SASL.Mechanism = "kerberos" }, "engine.kafka.sasl.mechanism"},
 		"a client certificate comes with its key": {func(c *Config) { c.Kafka.TLS.CertFile = "x" }, "engine.kafka.tls"},
 	} {
@@ -140,7 +139,7 @@ func TestExternalEnginesAreNotDialledAndCarryTheirSecrets(t *testing.T) {
 	if o.Password != "s3cret" || o.User != "u" || o.Database != "spillway" || e.ClickHouse.HTTP != "127.0.0.1:2" || e.ClickHouse.Cluster != "c" || e.ClickHouse.Embedded {
 		t.Errorf("clickhouse is %+v", e.ClickHouse)
 	}
-	if e.Kafka.SASL == nil || e.Kafka.SASL.Name() != "SCRAM-SHA-256" || e.Kafka.TLS == nil || e.Kafka.Embedded || e.Kafka.Partitions != 4 {
+	if e.Kafka.SASL == nil || e.Kafka.SASL.Name() != "SCRAM-SHA-256" || e.Kafka.TLS == nil || e.Kafka.Embedded {
 		t.Errorf("kafka is %+v", e.Kafka)
 	}
 	cfg.ClickHouse.PasswordFile = filepath.Join(dir, "missing")

@@ -82,7 +82,7 @@ func Dry(cfg Config) (*Engines, error) {
 	}
 	switch k := cfg.Kafka; {
 	case k.embedded():
-		e.Kafka = Kafka{Brokers: []string{nowhere}, Partitions: k.Partitions}
+		e.Kafka = Kafka{Brokers: []string{nowhere}}
 	case k.Mode != ModeNone:
 		if e.Kafka, err = externalKafka(k); err != nil {
 			return nil, err

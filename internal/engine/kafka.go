@@ -21,11 +21,10 @@ import (
 
 // Kafka says where the brokers are and how to reach them.
 type Kafka struct {
-	Brokers    []string       // host:port
-	Embedded   bool           // the broker runs in this process
-	Partitions int            // partition count of topics made without one
-	TLS        *tls.Config    // nil: plain text
-	SASL       sasl.Mechanism // nil: no login
+	Brokers  []string       // host:port
+	Embedded bool           // the broker runs in this process
+	TLS      *tls.Config    // nil: plain text
+	SASL     sasl.Mechanism // nil: no login
 }
 
 // Dialer is what kafka-go's readers, groups and connections need to reach these brokers.
@@ -41,7 +40,7 @@ func (k Kafka) Transport() *kafka.Transport {
 
 // externalKafka reads the secrets of brokers that run elsewhere. It does not dial them.
 func externalKafka(c KafkaConfig) (Kafka, error) {
-	k := Kafka{Brokers: c.Brokers, Partitions: c.Partitions}
+	k := Kafka{Brokers: c.Brokers}
 	var err error
 	if k.TLS, err = c.TLS.client(); err != nil {
 		return k, fmt.Errorf("engine.kafka.tls: %w", err)
@@ -87,7 +86,7 @@ func startKafka(dir string, c KafkaConfig, log *slog.Logger) (*broker, Kafka, er
 		kfake.NumBrokers(1),
 		kfake.ClusterID("spillway"),
 		kfake.DataDir(dir),
-		kfake.DefaultNumPartitions(c.Partitions),
+		kfake.DefaultNumPartitions(1),
 		kfake.BrokerConfigs(map[string]string{
 			"log.retention.bytes": strconv.Itoa(c.RetentionMB << 20),
 			"log.retention.ms":    "-1",
@@ -115,7 +114,7 @@ func startKafka(dir string, c KafkaConfig, log *slog.Logger) (*broker, Kafka, er
 	}
 	b := &broker{cluster: cluster, quit: make(chan struct{}), done: make(chan struct{})}
 	go b.retain()
-	k := Kafka{Brokers: cluster.ListenAddrs(), Embedded: true, Partitions: c.Partitions}
+	k := Kafka{Brokers: cluster.ListenAddrs(), Embedded: true}
 	log.Info("kafka is ready", "brokers", strings.Join(k.Brokers, ","))
 	return b, k, nil
 }
