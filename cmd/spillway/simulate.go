@@ -27,7 +27,7 @@ func simulateCommand() *cobra.Command {
 			"job_id,submit,start,end,gpus,nodes,type,state; times in seconds), or taken from a running service: what would\n" +
 			"another policy have done last week? The same arguments give the same figures.",
 		Example: "  spillway simulate --load 0.8,0.9 --seeds 8 --plot waits.svg\n  spillway simulate --trace jobs.csv.gz --racks 32\n" +
-			"  spillway simulate --from-history --since 168h",
+			"  spillway simulate --from-history --since 7d",
 	}
 	c := asking(cmd)
 	cfg := policysim.DefaultConfig()
@@ -35,7 +35,7 @@ func simulateCommand() *cobra.Command {
 	f.StringVar(&cfg.Mix, "mix", cfg.Mix, "jobs: nvl72, helios or seren")
 	trace := f.String("trace", "", "jobs from this CSV instead, gzipped or not")
 	history := f.Bool("from-history", false, "jobs, racks and nodes from a running service instead")
-	since := f.Duration("since", 7*24*time.Hour, "how much of its history")
+	since := f.String("since", "7d", "how much of its history: a duration such as 90m, 24h or 7d")
 	f.IntVar(&cfg.Racks, "racks", cfg.Racks, "NVLink domains")
 	f.IntVar(&cfg.NodesPerRack, "nodes", cfg.NodesPerRack, "nodes of each")
 	f.IntVar(&cfg.GPUsPerNode, "gpus-per-node", cfg.GPUsPerNode, "GPUs of a node")
@@ -57,9 +57,13 @@ func simulateCommand() *cobra.Command {
 		if err := checkOutput(c.output, c.formats...); err != nil {
 			return err
 		}
+		back, err := parseBack(*since)
+		if err != nil {
+			return err
+		}
 		cfg.MTBF, cfg.Repair = mtbf.Seconds(), repair.Seconds()
 		stderr := cmd.ErrOrStderr()
-		if err := jobsFor(cmd.Context(), &cfg, c, *trace, *history, *since, stderr); err != nil {
+		if err := jobsFor(cmd.Context(), &cfg, c, *trace, *history, back, stderr); err != nil {
 			return err
 		}
 		if len(cfg.Trace) > 0 {
