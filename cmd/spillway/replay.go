@@ -203,7 +203,7 @@ func printOutcomes(w io.Writer, outcomes []read.Outcome, output string) error {
 		}
 		return nil
 	}
-	t := table{head: []string{"JOB", "ATTEMPT", "START", "GPUS", "NODES", "OUTCOME", "CAUSE", "USED", "MIN", "INTENT", "MET"}}
+	t := table{head: []string{"CLUSTER", "JOB", "ATTEMPT", "START", "GPUS", "NODES", "OUTCOME", "CAUSE", "USED", "MIN", "INTENT", "MET"}}
 	for _, o := range outcomes {
 		outcome, cause, intent, met := "no gpus", "-", "-", "-"
 		if o.Outcome != nil {
@@ -218,7 +218,7 @@ func printOutcomes(w io.Writer, outcomes []read.Outcome, output string) error {
 		if o.IntentMet != nil {
 			met = fmt.Sprint(*o.IntentMet)
 		}
-		t.add(o.JobID, fmt.Sprint(o.Attempt), cellTime(o.Start, unknown), cellUint(o.GPUs), fmt.Sprint(len(o.Nodes)), outcome, cause,
+		t.add(o.Cluster, o.JobID, fmt.Sprint(o.Attempt), cellTime(o.Start, unknown), cellUint(o.GPUs), fmt.Sprint(len(o.Nodes)), outcome, cause,
 			cellUint(o.DomainsUsed), cellUint(o.DomainsMin), intent, met)
 	}
 	t.print(w)

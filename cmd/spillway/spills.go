@@ -59,7 +59,7 @@ func spillsCommand() *cobra.Command {
 		if c.output == "json" {
 			return printJSON(w, answer)
 		}
-		t := table{head: []string{"JOB", "ATTEMPT", "NAME", "USER", "CAUSE", "GPUS", "DOMAINS", "MIN", "SHAPE", "TRAFFIC", "FROM", "TO"}}
+		t := table{head: []string{"CLUSTER", "JOB", "ATTEMPT", "NAME", "USER", "CAUSE", "GPUS", "DOMAINS", "MIN", "SHAPE", "TRAFFIC", "FROM", "TO"}}
 		for _, s := range answer.Spills.Spills {
 			why := unknown
 			if s.Verdict.Cause != nil {
@@ -69,7 +69,7 @@ func spillsCommand() *cobra.Command {
 			if s.Verdict.Traffic != nil {
 				says = s.Verdict.Traffic.Evidence
 			}
-			t.add(s.JobID, fmt.Sprint(s.Attempt), s.Name, s.User, why, cellUint(s.Verdict.GPUs), cellUint(s.Verdict.DomainsUsed),
+			t.add(s.Cluster, s.JobID, fmt.Sprint(s.Attempt), s.Name, s.User, why, cellUint(s.Verdict.GPUs), cellUint(s.Verdict.DomainsUsed),
 				cellUint(s.Verdict.DomainsMin), cellShape(s.Verdict.Shape), says, cellTime(&s.Verdict.From, ""), cellTime(s.Verdict.To, "running"))
 		}
 		t.print(w)
