@@ -26,7 +26,7 @@ func adviseCommand() *cobra.Command {
 	r := &advise.Request{}
 	f := cmd.Flags()
 	f.IntVar(&r.GPUs, "gpus", 0, "GPUs of the job (required)")
-	f.StringVar(&r.Class, "class", "", "kind of job, of advise.classes")
+	f.StringVar(&r.Class, "class", "", "kind of job: one of advise.classes, or a service class that one of them stands for")
 	mode := f.String("mode", "", "required, preferred or unconstrained; empty = as the class says")
 	f.IntVar(&r.SegmentNodes, "segment", 0, "nodes that must stay together; 0 = none asked")
 	f.IntVar(&r.MaxDomains, "max-domains", 0, "most domains it may be spread over; 0 = any number")

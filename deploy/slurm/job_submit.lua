@@ -15,7 +15,7 @@
 --   apply = true                  -- false: only tell the user and the log
 --   use = "segment"               -- "switches": where Slurm is older than 24.05 or its topology is a tree whose leaf
 --                                 -- switches are the NVLink domains: --switches is set to how many domains the job is to have
---   class_of = {ml = "train-moe"} -- class by account
+--   class_of = {ml = "train-moe"} -- class by account: one of advise.classes, or a service class that one of them stands for
 --   gpus_per_node = 4             -- where the job does not say
 
 local conf = {host = "127.0.0.1", port = 8470, timeout = 0.02, apply = true, use = "segment", class_of = {}, gpus_per_node = 4}

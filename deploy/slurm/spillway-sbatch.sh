@@ -7,7 +7,7 @@
 #   SPILLWAY_URL=http://127.0.0.1:8470
 #   SPILLWAY_HEADERS=FILE        # a file with: Authorization: Bearer TOKEN
 #   SPILLWAY_TIMEOUT=0.02        # seconds, for all of it
-#   SPILLWAY_CLASS=train         # kind of job
+#   SPILLWAY_CLASS=train         # one of advise.classes, or a service class that one of them stands for
 #   SPILLWAY_GPUS_PER_NODE=4     # where the job does not say
 #   SPILLWAY_USE=segment         # switches: where Slurm is older than 24.05 or its topology is a tree whose leaf switches
 #                                # are the NVLink domains: --switches is set to how many domains the job is to have

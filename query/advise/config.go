@@ -24,9 +24,9 @@ func DefaultConfig() Config {
 	return Config{
 		Strategy: NewBounded(links), Links: links,
 		Classes: map[string]Class{
-			"train":     {Pattern: AllReduce, Share: 0.03, Spares: 2},
+			"train":     {ServiceClasses: []string{"training", "finetune"}, Pattern: AllReduce, Share: 0.03, Spares: 2},
 			"train-moe": {Pattern: AllToAll, Share: 0.10, Spares: 2},
-			"serve":     {Pattern: PatternNone, Share: 0},
+			"serve":     {ServiceClasses: []string{"inference"}, Pattern: PatternNone, Share: 0},
 		},
 		Mix:        []Gang{{1, .20}, {2, .18}, {4, .13}, {8, .08}, {12, .02}, {16, .05}, {18, .02}},
 		StaleAfter: 2 * time.Minute, Expires: 20 * time.Second, TopologyLabel: "nvidia.com/gpu.clique",

@@ -22,8 +22,9 @@ type Request struct {
 	GPUsPerNode int    `json:"gpus_per_node,omitempty"`
 	GPUModel    string `json:"gpu_model,omitempty"`
 	// Mode is required, preferred or unconstrained.
-	Mode  Mode   `json:"mode,omitempty"`
-	Class string `json:"class,omitempty"`
+	Mode Mode `json:"mode,omitempty"`
+	// Class names one of the configured classes, or a service class that one of them stands for.
+	Class string `json:"class,omitempty" doc:"One of advise.classes, or a service class that one of them stands for."`
 	// Pattern and MeasuredGBps override the class: measured is the mean one-way NVLink traffic of a GPU of this job, or
 	// of earlier runs of it, while in one domain.
 	Pattern      Pattern `json:"pattern,omitempty"`
@@ -56,8 +57,10 @@ type Request struct {
 
 // Class is what a name of a kind of job stands for.
 type Class struct {
-	Mode    Mode    `json:"mode,omitempty" yaml:"mode"`
-	Pattern Pattern `json:"pattern,omitempty" yaml:"pattern"`
+	// ServiceClasses are the names that jobs of this kind go by at the site, as in the configuration of collect.slurm.
+	ServiceClasses []string `json:"service_classes,omitempty" yaml:"service_classes"`
+	Mode           Mode     `json:"mode,omitempty" yaml:"mode"`
+	Pattern        Pattern  `json:"pattern,omitempty" yaml:"pattern"`
 	// Share is the assumed exposed communication, 0 to 1, of a step in one domain; negative where nobody says.
 	Share float64 `json:"share" yaml:"share"`
 	// Spares are the nodes of a domain that gangs of the class plan without: 2 of 18 plans with 16.
@@ -97,7 +100,7 @@ const (
 
 // ask turns a request into a strategy's ask, with the class's and the configuration's defaults.
 func (c *Config) ask(t *Topology, r *Request) (Ask, error) {
-	class, known := c.Classes[r.Class]
+	class, known := c.class(r.Class)
 	if r.Class != "" && !known {
 		return Ask{}, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("no class %q", r.Class),
 			Remedy: "name one of the configured classes: " + strings.Join(c.classNames(), ", ")}
@@ -203,13 +206,27 @@ func (c *Config) shape(t *Topology, r *Request, a *Ask, g int) error {
 	return nil
 }
 
+// class finds a class by its own name, or else by a service class that it stands for.
+func (c *Config) class(name string) (Class, bool) {
+	if class, ok := c.Classes[name]; ok || name == "" {
+		return class, ok
+	}
+	for _, class := range c.Classes {
+		if slices.Contains(class.ServiceClasses, name) {
+			return class, true
+		}
+	}
+	return Class{}, false
+}
+
+// classNames are the names that a request may give.
 func (c *Config) classNames() []string {
-	names := make([]string, 0, len(c.Classes))
-	for n := range c.Classes {
-		names = append(names, n)
+	names := make([]string, 0, 2*len(c.Classes))
+	for n, class := range c.Classes {
+		names = append(append(names, n), class.ServiceClasses...)
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
 
 func firstOf[T comparable](values ...T) T {

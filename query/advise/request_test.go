@@ -2,6 +2,7 @@ package advise
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -39,5 +40,33 @@ func TestNumbersAreCheckedBeforeTheyAreNarrowed(t *testing.T) {
 	}
 	if _, err := c.Advise(snap, &Request{GPUs: 8, SegmentNodes: math.MaxInt32, MaxDomains: math.MaxInt32}, time.Unix(100, 0)); err != nil {
 		t.Errorf("got %v; a segment longer than the job has no effect, and any number of domains may be allowed", err)
+	}
+}
+
+// TestAServiceClassStandsForItsClass: people know their jobs by service class, the configuration knows kinds of jobs.
+func TestAServiceClassStandsForItsClass(t *testing.T) {
+	topo := cluster(t, []int32{18}, 4)
+	c := DefaultConfig()
+	asked := func(name string) string {
+		a, err := c.ask(topo, &Request{GPUs: 8, Class: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%+v", a)
+	}
+	for service, class := range map[string]string{"inference": "serve", "training": "train", "finetune": "train"} {
+		if one, other := asked(service), asked(class); one != other {
+			t.Errorf("%s asks %s, %s asks %s", service, one, class, other)
+		}
+	}
+	c.Classes["training"] = Class{Mode: Required, Share: -1}
+	if class, ok := c.class("training"); !ok || class.Mode != Required {
+		t.Errorf("training is %+v, though a class's own name comes first", class)
+	}
+	delete(c.Classes, "training")
+	var refusal *Refusal
+	_, err := c.ask(topo, &Request{GPUs: 8, Class: "trainings"})
+	if want := "name one of the configured classes: finetune, inference, serve, train, train-moe, training"; !errors.As(err, &refusal) || refusal.Remedy != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }

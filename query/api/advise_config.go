@@ -51,8 +51,15 @@ func (c AdviseConfig) Validate() error {
 		}
 		errs = append(errs, fmt.Errorf("advise.strategy %q: it is one of %v", c.Strategy, names))
 	}
+	stands := map[string]string{} // which class a service class is of
 	for _, name := range slices.Sorted(maps.Keys(c.Classes)) {
 		class := c.Classes[name]
+		for _, service := range class.ServiceClasses {
+			if other, ok := stands[service]; ok {
+				errs = append(errs, fmt.Errorf("advise.classes.%s: service_classes: %q is named by advise.classes.%s too: name it in one of them", name, service, other))
+			}
+			stands[service] = name
+		}
 		if !slices.Contains([]advise.Mode{"", advise.Required, advise.Preferred, advise.Unconstrained}, class.Mode) {
 			errs = append(errs, fmt.Errorf("advise.classes.%s: mode %q: it is required, preferred or unconstrained", name, class.Mode))
 		}
