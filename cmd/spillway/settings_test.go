@@ -88,8 +88,42 @@ func TestUnknownSourcesAreRefusedWithTheList(t *testing.T) {
 	}
 	s = defaultSettings()
 	s.Collect.Sources = []string{"slurm"}
-	if w := strings.Join(s.Warnings(), "\n"); !strings.Contains(w, "without topology") {
+	w := strings.Join(s.Warnings(), "\n")
+	if !strings.Contains(w, "without topology") {
 		t.Errorf("got %q, want a warning that every verdict will be unknown", w)
+	}
+	if !strings.Contains(w, "collect.slurm.service_classes is empty") {
+		t.Errorf("got %q, want a warning that SensitiveSpill has no class to go by", w)
+	}
+}
+
+// TestTheLeastForSlurmIsEnough: what the pages tell somebody with a Slurm to start with is good, and nothing in it is suspect.
+func TestTheLeastForSlurmIsEnough(t *testing.T) {
+	const file = "deploy/slurm/spillway.yaml"
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"check", "-c", top + "/" + file}, &stdout, &stderr); code != exitOK || strings.Contains(stdout.String(), "warning") {
+		t.Errorf("exit code %d: %s%s", code, stdout.String(), stderr.String())
+	}
+	s := defaultSettings()
+	if err := config.Load(top+"/"+file, &s, config.WithEnv(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if s.Collect.Slurm.Cluster != s.Collect.Topology.Cluster {
+		t.Errorf("jobs are of the cluster %q, the topology is of %q", s.Collect.Slurm.Cluster, s.Collect.Topology.Cluster)
+	}
+	for _, page := range []string{"README.md", "deploy/docs/install.md", "deploy/slurm/README.md"} {
+		if !strings.Contains(strings.ReplaceAll(ofTree(t, page), "deploy/slurm/", ""), "spillway up -c spillway.yaml") {
+			t.Errorf("%s does not say how to start with %s", page, file)
+		}
+	}
+}
+
+func TestAServiceClassIsOfOneAdviceClass(t *testing.T) {
+	t.Setenv("SPILLWAY_ADVISE_CLASSES", "{big: {service_classes: [training]}}")
+	var out bytes.Buffer
+	want := `advise.classes.train: service_classes: "training" is named by advise.classes.big too`
+	if code := run(t.Context(), []string{"check"}, &out, &out); code != exitUsage || !strings.Contains(out.String(), want) {
+		t.Errorf("exit code %d, %q, want %s", code, out.String(), want)
 	}
 }
 
