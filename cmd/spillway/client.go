@@ -132,7 +132,9 @@ func refusal(base string, resp *http.Response, body []byte) error {
 	switch resp.StatusCode {
 	case http.StatusNotFound:
 		return &exitError{exitNotFound, err}
-	case http.StatusUnprocessableEntity, http.StatusBadRequest, http.StatusConflict, http.StatusUnauthorized:
+	case http.StatusUnauthorized:
+		return &exitError{exitUsage, fmt.Errorf("%w: name the file that holds its token with --token-file or SPILLWAY_TOKEN_FILE", err)}
+	case http.StatusUnprocessableEntity, http.StatusBadRequest, http.StatusConflict:
 		return &exitError{exitUsage, err}
 	}
 	return err

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,26 @@ func TestARefusalSaysWhatIsWrongWithWhat(t *testing.T) {
 		if !strings.Contains(said, want) || code != exitUsage && want != "no advice" {
 			t.Errorf("%s: got %d %q, want %d and %q", line, code, said, exitUsage, want)
 		}
+	}
+	// A service that wants a token.
+	withToken := api.DefaultConfig()
+	withToken.TokenFile = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(withToken.TokenFile, []byte("a-token-of-some-length\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server, err = api.New(withToken, api.Deps{Log: slog.New(slog.DiscardHandler), Now: time.Now, Version: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := httptest.NewServer(server.Handler())
+	defer closed.Close()
+	for _, line := range []string{"spills", "advise --gpus 4"} {
+		if code, _, said := answered(t, closed.URL, strings.Fields(line)...); code != exitUsage || !strings.Contains(said, "--token-file or SPILLWAY_TOKEN_FILE") {
+			t.Errorf("%s without a token: got %d %q", line, code, said)
+		}
+	}
+	if code, _, said := answered(t, closed.URL, "advise", "--gpus", "4", "--token-file", withToken.TokenFile); strings.Contains(said, "token") {
+		t.Errorf("with its token: got %d %q", code, said)
 	}
 	// Two faults, of which one is nowhere in particular, and a name that is more than text.
 	twice := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
