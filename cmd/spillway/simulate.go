@@ -25,7 +25,8 @@ func simulateCommand() *cobra.Command {
 		Long: "Run every placement policy over the same jobs, the same node failures and the same end estimates, seed by seed, and\n" +
 			"compare them. Jobs are drawn from a mix (nvl72, helios, seren), read from a CSV of your own history (columns\n" +
 			"job_id,submit,start,end,gpus,nodes,type,state; times in seconds), or taken from a running service: what would\n" +
-			"another policy have done last week? The same arguments give the same figures.",
+			"another policy have done last week? The same arguments give the same figures.\n" +
+			"The source simulate of collect.sources is something else: it tells of a fleet that is not there.",
 		Example: "  spillway simulate --load 0.8,0.9 --seeds 8 --plot waits.svg\n  spillway simulate --trace jobs.csv.gz --racks 32\n" +
 			"  spillway simulate --from-history --since 7d",
 	}
@@ -164,7 +165,7 @@ func historyOf(ctx context.Context, cfg *policysim.Config, c *client, since time
 		}
 		j := policysim.Job{
 			ID: r.JobID + "." + strconv.Itoa(int(r.Attempt)), Submit: int64(r.Submit.Sub(start).Seconds()), GPUs: int32(r.GPUs),
-			Run: max(1, int64(r.End.Sub(r.Start).Seconds())), Traffic: advise.Traffic{Share: 0.03},
+			Run: max(1, int64(r.End.Sub(r.Start).Seconds())), Traffic: advise.Traffic{Share: advise.DefaultConfig().Classes["train"].Share},
 		}
 		if r.ExpectedEnd != nil {
 			j.Estimate = max(1, int64(r.ExpectedEnd.Sub(r.Start).Seconds()))

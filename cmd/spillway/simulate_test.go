@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-io/spillway/ingest/collect/simulate"
 	"github.com/spillway-io/spillway/query/advise/policysim"
 	"github.com/spillway-io/spillway/query/read"
 )
@@ -33,5 +37,22 @@ func TestAHistoryThatIsCutSaysSo(t *testing.T) {
 				t.Errorf("told %q", stderr)
 			}
 		})
+	}
+}
+
+// TestBothSimulatorsAssumeTheSame: the simulated fleet and the simulator of policies may not import each other, and each has
+// the mixes of jobs written out.
+func TestBothSimulatorsAssumeTheSame(t *testing.T) {
+	fleet := simulate.Mixes()
+	for name, mix := range policysim.Mixes() {
+		want := []policysim.Size{}
+		for _, z := range fleet[name] {
+			if !slices.Contains([]int{3, 5, 7}, z.GPUs) && z.GPUs <= 512 {
+				want = append(want, policysim.Size{GPUs: z.GPUs, Share: z.Share, Mean: z.Mean.Seconds()})
+			}
+		}
+		if diff := cmp.Diff(want, mix); diff != "" {
+			t.Errorf("the mix %s of the fleet (-) and of policies (+):\n%s", name, diff)
+		}
 	}
 }

@@ -86,6 +86,24 @@ var mixes = map[string][]size{
 	},
 }
 
+// Mixes gives the mixes by name: GPUs, share of the jobs and mean run time of each size.
+func Mixes() map[string][]Size {
+	out := map[string][]Size{}
+	for name, mix := range mixes {
+		for _, z := range mix {
+			out[name] = append(out[name], Size{z.gpus, z.share, z.mean})
+		}
+	}
+	return out
+}
+
+// Size is one row of a job mix, as Mixes gives it.
+type Size struct {
+	GPUs  int
+	Share float64
+	Mean  time.Duration
+}
+
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
 // sizeTable draws sizes of a mix by their shares, leaving out those too large for a partition.

@@ -17,9 +17,9 @@ type Size struct {
 	Mean  float64
 }
 
-// Mixes are the job mixes by name. nvl72 is assumed: what an NVL72 fleet might run, in whole trays and racks. helios and
-// seren are coarse figures read off the published cumulative job-size plots of those clusters (AcmeTrace, CC BY 4.0;
-// Helios): shares of jobs by size, and mean run times from GPU-time shares.
+// Mixes are the job mixes by name. They are rows of those of the same names of ingest/collect/simulate, whose mix.go says where
+// the figures come from (nvl72 is assumed; helios and seren are read off plots of AcmeTrace, CC BY 4.0): all but those of 3, 5
+// and 7 GPUs, and of more than 512. A test of cmd/spillway compares them.
 func Mixes() map[string][]Size {
 	return map[string][]Size{
 		"nvl72": {
@@ -50,7 +50,8 @@ type Job struct {
 	Priority int64
 }
 
-// The assumed communication classes of jobs: shares of jobs, and the exposed communication of a step.
+// The assumed communication classes of jobs: shares of jobs, and the exposed communication of a step, which is that of the
+// advisor's classes train and train-moe.
 const (
 	ringShare, ringTraffic = 0.60, 0.03
 	allShare, allTraffic   = 0.25, 0.10

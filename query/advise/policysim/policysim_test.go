@@ -188,6 +188,17 @@ const trace = `job_id,submit,start,end,gpus,nodes,type,state
 3,70,80,90,4,1,insensitive,FAILED
 `
 
+// TestJobsTalkAsTheAdvisorsClassesSay: advice is predicted by its classes, and the comparison of policies by these shares.
+func TestJobsTalkAsTheAdvisorsClassesSay(t *testing.T) {
+	c, classes := DefaultConfig(), advise.DefaultConfig().Classes
+	for class, u := range map[string]float64{"train": 0, "train-moe": ringShare, "serve": ringShare + allShare} {
+		want := advise.Traffic{Pattern: classes[class].Pattern, Share: classes[class].Share}
+		if got := c.traffic(u, 8); got != want {
+			t.Errorf("%s: a drawn job talks as %+v, the class as %+v", class, got, want)
+		}
+	}
+}
+
 func TestReadTrace(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
