@@ -62,6 +62,9 @@ func composeProject(t *testing.T) *types.Project {
 
 func TestComposeFileAgreesWithWhatItStarts(t *testing.T) {
 	project, pinned := composeProject(t), images(t)
+	if want := "apache/kafka:" + testenv.ApacheKafkaVersion; pinned["kafka"] != want {
+		t.Errorf("deploy/images.json ships %s, and tests run on %s", pinned["kafka"], want)
+	}
 	made := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "sh", top+"/deploy/compose/secrets.sh", made).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

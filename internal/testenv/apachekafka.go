@@ -21,12 +21,12 @@ import (
 	"github.com/spillway-io/spillway/internal/engine"
 )
 
-// apacheKafkaVersion is the Apache Kafka that tests run against.
-const apacheKafkaVersion = "4.3.1"
+// ApacheKafkaVersion is the Apache Kafka that tests run against.
+const ApacheKafkaVersion = "4.3.1"
 
 const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>spillway</groupId><artifactId>kafka-for-tests</artifactId><version>1</version>
-<dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>` + apacheKafkaVersion + `</version></dependency></dependencies>
+<dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>` + ApacheKafkaVersion + `</version></dependency></dependencies>
 </project>`
 
 // apacheKafkaLibraries fetches the broker's libraries with mvn into the user's cache, once.
@@ -34,7 +34,7 @@ func apacheKafkaLibraries(t testing.TB) string {
 	t.Helper()
 	Binary(t, "java")
 	mvn := Binary(t, "mvn")
-	return fetchOnce(t, "Apache Kafka "+apacheKafkaVersion, filepath.Join("apache-kafka", apacheKafkaVersion), func(work, _ string) (string, error) {
+	return fetchOnce(t, "Apache Kafka "+ApacheKafkaVersion, filepath.Join("apache-kafka", ApacheKafkaVersion), func(work, _ string) (string, error) {
 		pom, libs := filepath.Join(work, "pom.xml"), filepath.Join(work, "libs")
 		if err := os.WriteFile(pom, []byte(kafkaPOM), 0o644); err != nil {
 			t.Fatal(err)
