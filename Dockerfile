@@ -19,6 +19,6 @@ COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certifica
 COPY --from=build /spillway /usr/local/bin/spillway
 USER spillway
 VOLUME /var/lib/spillway
-EXPOSE 8470 8472 8473
+EXPOSE 8470 8472 8475
 ENTRYPOINT ["spillway"]
 CMD ["up"]

@@ -164,7 +164,7 @@ func TestAKeyOfAnEarlierVersionIsTold(t *testing.T) {
 func TestAMistypedVariableIsTold(t *testing.T) {
 	t.Setenv("SPILLWAY_LOAD_GRUOP", "mine")
 	// Variables of ours that are no keys, and one of the reader's own.
-	for _, name := range []string{"CONFIG", "URL", "TOKEN_FILE", "CACHE", "REQUIRE_SERVICES", "HEADERS", "TIMEOUT", "CLASS", "USE", "SHOTS", "CHAOS_ROUNDS", "GPUS_PER_NODE", "NVML_LIBRARY"} {
+	for _, name := range []string{"CONFIG", "URL", "EVENTS_URL", "TOKEN_FILE", "CACHE", "REQUIRE_SERVICES", "HEADERS", "TIMEOUT", "CLASS", "USE", "SHOTS", "CHAOS_ROUNDS", "GPUS_PER_NODE", "NVML_LIBRARY"} {
 		t.Setenv("SPILLWAY_"+name, "")
 	}
 	var stdout, stderr bytes.Buffer

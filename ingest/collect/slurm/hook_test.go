@@ -38,30 +38,12 @@ func TestHookScript(t *testing.T) {
 		"SLURM_SCRIPT_CONTEXT=prolog_slurmd", "SLURM_CLUSTER_NAME=nvl", "SLURMD_NODENAME=n1", "SLURM_JOB_ID=5", "SLURM_JOB_GPUS=0,2",
 		"SLURM_JOB_START_TIME=1795959500", "SLURM_JOB_COMMENT=first\nSLURM_JOB_GPUS=7\nSLURM_JOB_ID=6", "HOME=/root", "SECRET=x",
 	}
-	t.Run("it posts what the collector takes", func(t *testing.T) {
-		cfg := testConfig()
-		cfg.Events = Events{Listen: "127.0.0.1:0", TokenFile: tokenFile(t, "post-token")}
-		c := collector(t, cfg, Deps{})
-		var body []byte
-		var status int
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ = io.ReadAll(r.Body)
-			r.Body = io.NopCloser(strings.NewReader(string(body)))
-			recorder := httptest.NewRecorder()
-			c.Handler().ServeHTTP(recorder, r)
-			status = recorder.Code
-			w.WriteHeader(status)
-		}))
-		defer server.Close()
-		headers := put(t, "headers", []byte("Authorization: Bearer post-token\n"))
-		runHook(t, "SPILLWAY_URL="+server.URL+EventsPath+"\nSPILLWAY_HEADERS="+headers+"\n", job...)
-		if status != http.StatusAccepted || strings.Contains(string(body), "SECRET") {
-			t.Fatalf("status %d for %q", status, body)
-		}
-		if got := brief(<-c.events); got != "5 RUNNING from 500 n1:0,2" {
-			t.Errorf("the record is %q", got)
-		}
-	})
+	for name, url := range map[string]string{
+		"it posts what the collector takes":         "SPILLWAY_URL='::'\nSPILLWAY_EVENTS_URL=",
+		"it posts where settings name no other URL": "SPILLWAY_URL=",
+	} {
+		t.Run(name, func(t *testing.T) { posts(t, url, job) })
+	}
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // takes connections and never answers
 	if err != nil {
 		t.Fatal(err)
@@ -82,5 +64,32 @@ func TestHookScript(t *testing.T) {
 				t.Errorf("the job waited %v", waited)
 			}
 		})
+	}
+}
+
+// posts runs the script with a setting that begins as url says, against a collector.
+func posts(t *testing.T, url string, job []string) {
+	t.Helper()
+	cfg := testConfig()
+	cfg.Events = Events{Listen: "127.0.0.1:0", TokenFile: tokenFile(t, "post-token")}
+	c := collector(t, cfg, Deps{})
+	var body []byte
+	var status int
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ = io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		recorder := httptest.NewRecorder()
+		c.Handler().ServeHTTP(recorder, r)
+		status = recorder.Code
+		w.WriteHeader(status)
+	}))
+	defer server.Close()
+	headers := put(t, "headers", []byte("Authorization: Bearer post-token\n"))
+	runHook(t, url+server.URL+EventsPath+"\nSPILLWAY_HEADERS="+headers+"\n", job...)
+	if status != http.StatusAccepted || strings.Contains(string(body), "SECRET") {
+		t.Fatalf("status %d for %q", status, body)
+	}
+	if got := brief(<-c.events); got != "5 RUNNING from 500 n1:0,2" {
+		t.Errorf("the record is %q", got)
 	}
 }
