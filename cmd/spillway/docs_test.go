@@ -6,15 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/spillway-io/spillway/internal/testenv"
 )
@@ -56,7 +59,7 @@ func blocksOf(t *testing.T, path string) (out []block) {
 	return out
 }
 
-// TestEveryCommandOfTheDocs runs the sh blocks of every page, in order, in a copy of what a reader has: the tree, and the
+// TestEveryCommandOfTheDocs runs the sh blocks of deploy/docs and the README, page by page in order, in a copy of what a reader has: the tree, and the
 // binary built from it.
 func TestEveryCommandOfTheDocs(t *testing.T) {
 	pages, err := filepath.Glob(top + "/deploy/docs/*.md")
@@ -157,20 +160,57 @@ func background(t *testing.T, cmd *exec.Cmd, api, bin string) {
 	})
 }
 
-// TestLinksOfTheDocs follows every link between files of the tree.
-func TestLinksOfTheDocs(t *testing.T) {
-	pages, err := filepath.Glob(top + "/deploy/docs/*.md")
-	if err != nil {
-		t.Fatal(err)
+// pagesOfTree are the pages of the whole tree.
+func pagesOfTree(t *testing.T) (pages []string) {
+	t.Helper()
+	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != top && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"bin", "var", "testdata", "node_modules"}, d.Name())) {
+			return filepath.SkipDir
+		}
+		if err == nil && strings.HasSuffix(path, ".md") {
+			pages = append(pages, path)
+		}
+		return err
+	})
+	if err != nil || len(pages) < 12 {
+		t.Fatalf("pages: %v, %v", pages, err)
 	}
-	links := 0
-	for _, page := range append(pages, top+"/README.md", top+"/DESIGN.md", top+"/BENCHMARKS.md", top+"/deploy/runbook.md", top+"/deploy/slurm/README.md") {
+	return pages
+}
+
+// anchorsOf are the anchors that the headings of a page have on the web.
+func anchorsOf(text string) (out []string) {
+	fenced := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		}
+		if heading := strings.TrimLeft(line, "#"); !fenced && heading != line && strings.HasPrefix(heading, " ") {
+			kept := strings.Map(func(r rune) rune {
+				switch {
+				case r == ' ':
+					return '-'
+				case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+					return unicode.ToLower(r)
+				}
+				return -1
+			}, strings.TrimSpace(heading))
+			out = append(out, kept)
+		}
+	}
+	return out
+}
+
+// TestLinksOfTheDocs follows every link between files of the tree, to the heading that it names.
+func TestLinksOfTheDocs(t *testing.T) {
+	links, anchors := 0, 0
+	for _, page := range pagesOfTree(t) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(string(text), -1) {
-			path, anchor, _ := strings.Cut(strings.ReplaceAll(m[1], "\n", ""), "#")
+			path, anchor, _ := strings.Cut(m[1], "#")
 			if strings.Contains(path, "://") {
 				continue
 			}
@@ -179,23 +219,92 @@ func TestLinksOfTheDocs(t *testing.T) {
 			if path != "" {
 				target = filepath.Join(filepath.Dir(page), path)
 			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+				continue
+			}
+			if anchor == "" {
+				continue
+			}
+			anchors++
 			content, err := os.ReadFile(target)
-			if info, serr := os.Stat(target); serr != nil {
-				t.Errorf("%s links to %s: %v", page, m[1], serr)
-				continue
-			} else if info.IsDir() {
-				continue
-			}
 			if err != nil {
-				t.Error(err)
+				t.Fatal(err)
 			}
-			if anchor != "" && !strings.Contains(strings.ToLower(string(content)), "\n#") {
-				t.Errorf("%s links to %s, which has no headings", page, m[1])
+			if headings := anchorsOf(string(content)); !slices.Contains(headings, anchor) {
+				t.Errorf("%s links to %s, whose headings are %v", page, m[1], headings)
 			}
 		}
 	}
-	if links < 20 {
-		t.Errorf("saw %d links", links)
+	if links < 60 || anchors < 4 {
+		t.Errorf("saw %d links, %d of them to headings", links, anchors)
+	}
+}
+
+// commandsOf are the command lines of this program on a page: those that code in the text begins with, and lines of blocks.
+func commandsOf(text string) (out [][]string) {
+	const program = `(?:bin/|/usr/local/bin/)?spillway `
+	outside, fenced := "", false
+	var lines []string
+	for line := range strings.Lines(text) {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			fenced = !fenced
+		case fenced || strings.HasPrefix(line, "    "):
+			lines = append(lines, regexp.MustCompile(`^\s*`+program+`(.*)`).FindAllString(line, 1)...)
+		default:
+			outside += line
+		}
+	}
+	lines = append(lines, regexp.MustCompile("`"+program+"[^`]*`").FindAllString(outside, -1)...)
+	for _, line := range lines {
+		var args []string
+		for _, word := range strings.Fields(strings.Trim(line, "`"))[1:] {
+			if strings.ContainsAny(word[:1], "#|<>&;") || word == "2>" {
+				break
+			}
+			if word == "N" {
+				word = "1"
+			}
+			args = append(args, strings.Trim(word, `"'`))
+		}
+		out = append(out, args)
+	}
+	return out
+}
+
+// TestEveryCommandThatAPageNamesIsOne holds commands, their flags and how many words they take against the program. The name
+// of a command alone is talk about it.
+func TestEveryCommandThatAPageNamesIsOne(t *testing.T) {
+	seen := 0
+	for _, page := range pagesOfTree(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range commandsOf(string(text)) {
+			seen++
+			root := newRoot()
+			root.InitDefaultHelpCmd()
+			root.InitDefaultVersionFlag()
+			cmd, rest, err := root.Find(args)
+			cmd.InitDefaultHelpFlag()
+			if err == nil && !cmd.HasParent() && len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+				err = errors.New("there is no such command")
+			}
+			if err == nil {
+				err = cmd.ParseFlags(rest)
+			}
+			if err == nil && len(rest) > 0 && !cmd.Flags().Changed("help") {
+				err = errors.Join(cmd.ValidateArgs(cmd.Flags().Args()), cmd.ValidateRequiredFlags())
+			}
+			if err != nil {
+				t.Errorf("%s: `spillway %s`: %v", page, strings.Join(args, " "), err)
+			}
+		}
+	}
+	if seen < 60 {
+		t.Errorf("saw %d commands: the pages' layout changed", seen)
 	}
 }
 
