@@ -7,7 +7,7 @@ LINT    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build build-dcgm engine demo test test-dcgm race lint golden proto dashboards chaos bench check clean
+.PHONY: help build build-dcgm engine demo test test-dcgm race vet lint golden proto dashboards chaos bench check clean
 
 help: ## List the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,9 +41,11 @@ test-dcgm: ## Run the tests of the readers of DCGM and NVML, on libraries that s
 race: engine ## Run all tests under the race detector (needs a C compiler).
 	CGO_ENABLED=1 $(GO) test -race -timeout 25m ./...
 
-lint: ## Check formatting, vet and the linters of .golangci.yml.
+vet: ## Check formatting, and vet every module of the tree.
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'run gofmt -w on the files above'; exit 1; }
-	$(GO) vet ./...
+	@for module in $$(find . -name go.mod | sort); do echo "vet $$module"; (cd "$$(dirname "$$module")" && $(GO) vet ./...) || exit 1; done
+
+lint: vet ## Check with the linters of .golangci.yml too.
 	$(GO) run $(LINT) run ./...
 
 golden: engine ## Regenerate every golden file; read the diff before you commit it.
