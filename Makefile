@@ -67,4 +67,4 @@ bench: build engine ## Measure what BENCHMARKS.md records.
 check: lint test ## What a change must pass.
 
 clean: ## Remove what was built; the engine's cache and data stay.
-	rm -rf bin dist
+	rm -rf bin

@@ -84,8 +84,8 @@ func TestComposeFileAgreesWithWhatItStarts(t *testing.T) {
 				if s.Image != want {
 					t.Errorf("the image is %s, deploy/images.json says %s", s.Image, want)
 				}
-			} else if s.Image != "spillway:local" || s.Build == nil {
-				t.Errorf("the image %s is in no line of deploy/images.json, nor built here", s.Image)
+			} else if s.Image != "spillway:local" || s.Build == nil || s.Build.Args["VERSION"] == nil {
+				t.Errorf("the image %s is in no line of deploy/images.json, nor built here with its VERSION", s.Image)
 			}
 			for _, p := range s.Ports {
 				if p.HostIP != "127.0.0.1" {
