@@ -127,12 +127,12 @@ func (f *flow) await(ctx context.Context, what string, passing func(error) bool,
 	for wait := f.settings.Load.RetryMin; ; wait = min(2*wait, f.settings.Load.RetryMax) {
 		err := try()
 		if err == nil && level != slog.LevelWarn {
-			f.log.Info(what + " is ready")
+			f.log.Info("ready now", "what", what)
 		}
 		if err == nil || ctx.Err() != nil || !passing(err) {
 			return err
 		}
-		f.log.Log(ctx, level, what+" is not ready, trying again until it is", "in", wait, "error", err)
+		f.log.Log(ctx, level, "not ready, trying again until it is", "what", what, "in", wait, "error", err)
 		level = slog.LevelDebug
 		select {
 		case <-ctx.Done():

@@ -107,10 +107,10 @@ func TestAStartOutlivesAServerThatDies(t *testing.T) {
 	if todo, err := clickhouse.Plan(t.Context(), f.conn, clickhouse.Options{}); err != nil || len(todo) > 0 {
 		t.Errorf("%d steps are left, %v", len(todo), err)
 	}
-	if n := strings.Count(log.String(), "clickhouse is not ready, trying again"); n < 2 {
+	if n := strings.Count(log.String(), `msg="not ready, trying again until it is" what=clickhouse`); n < 2 {
 		t.Errorf("the log tells of %d tries:\n%s", n, log)
 	}
-	for _, once := range []string{"level=WARN", "clickhouse is ready"} {
+	for _, once := range []string{"level=WARN", `msg="ready now" what=clickhouse`} {
 		if n := strings.Count(log.String(), once); n != 1 {
 			t.Errorf("%q stands %d times in the log:\n%s", once, n, log)
 		}
@@ -205,7 +205,7 @@ func TestAStartWaitsForKafka(t *testing.T) {
 		}
 		opened <- err
 	}()
-	for _, want := range []string{"level=WARN msg=\"kafka is not ready", "kafka is ready"} {
+	for _, want := range []string{`level=WARN msg="not ready, trying again until it is" what=kafka`, `msg="ready now" what=kafka`} {
 		select {
 		case line := <-lines:
 			if !strings.Contains(line, want) {
