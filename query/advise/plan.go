@@ -210,31 +210,6 @@ func (p *Plan) settle(a *Ask, need int32) {
 	p.Parts = p.Parts[:0]
 }
 
-// greedy takes the domain with most units again and again and, for the rest, the one with the fewest that are enough.
-func (p *Plan) greedy(a *Ask, last bool) {
-	p.Parts = p.Parts[:0]
-	need := a.needs()
-	for i, d := range p.sorted {
-		if p.units[d] < need {
-			p.add(a, d, p.units[d])
-			need -= p.units[d]
-			continue
-		}
-		best := d
-		for _, o := range p.sorted[i:] {
-			n := p.units[o]
-			if n < need {
-				break
-			}
-			if n < p.units[best] || n == p.units[best] && (o > best) == last && o != best {
-				best = o
-			}
-		}
-		p.add(a, best, need)
-		break
-	}
-}
-
 // balanced shares the units over the m sorted domains with most room so that the smallest share is as large as can be,
 // and then moves each share to the tightest domain that holds it.
 func (p *Plan) balanced(a *Ask, m int) {
