@@ -374,8 +374,10 @@ func (p *Passes) affectedStored(ctx context.Context, cluster string, membership,
 		where = append(where, begin(s))
 	}
 	if len(where) > 0 {
-		keys = append(keys, "SELECT job_id, attempt, seq FROM verdicts WHERE cluster = {cluster:String} AND ("+strings.Join(where, " OR ")+
-			") AND (outcome = 'spill' OR intent LIKE '%exclusive domain%')")
+		began := " WHERE cluster = {cluster:String} AND (" + strings.Join(where, " OR ") + ")"
+		keys = append(keys, "SELECT job_id, attempt, seq FROM verdicts"+began+" AND outcome = 'spill'",
+			"SELECT job_id, attempt, seq FROM placements"+began+" AND (job_id, attempt) IN (SELECT job_id, attempt FROM attempts"+
+				" WHERE cluster = {cluster:String} AND exclusive_domain AND job_id IN (SELECT job_id FROM placements"+began+"))")
 	}
 	return p.keysOf(ctx, cluster, strings.Join(keys, " UNION DISTINCT "))
 }
