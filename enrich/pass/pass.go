@@ -21,9 +21,6 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
-// openEnd is the end of what has not ended.
-var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // Config tunes the passes.
 type Config struct {
 	// Interval is how often the raw tables are asked whether there is anything new, while there is not; a tenth as often in a

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // Raw tables, one a topic of the contract: written by ingest/load only.
@@ -53,6 +54,10 @@ const (
 
 // TableSchemaSteps is the ledger of applied steps.
 const TableSchemaSteps = "schema_steps"
+
+// OpenEnd is the end of what has not ended: the tables write it where something is still so, as no column of a time in
+// force is NULL. SQL writes it as the text '2200-01-01', and compares valid_to >= it.
+var OpenEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // RawTables lists the raw tables.
 func RawTables() []string {
