@@ -31,9 +31,10 @@ type Config struct {
 	// Window is how long a job could have waited for its GPUs: a spill is "timing" when enough would have been free by then.
 	Window time.Duration `yaml:"window"`
 	// Settle is how long the sources of a cluster take to report all of it for the first time. Placements older than
-	// that are judged by the topology as it was first known. It is also how long after a collector has told all that is
-	// listed the rest of what it told before counts as gone.
+	// that are judged by the topology as it was first known.
 	Settle time.Duration `yaml:"settle"`
+	// GoneAfter is how long after a collector has told all that is listed the rest of what it told before counts as gone.
+	GoneAfter time.Duration `yaml:"gone_after"`
 	// SlotSizes are the sizes, in GPUs, for which free slots are counted.
 	SlotSizes []int `yaml:"slot_sizes"`
 	// Precedence lists the membership sources, strongest evidence first. A source that is not listed comes last.
@@ -54,6 +55,7 @@ func DefaultConfig() Config {
 		Gather:     2 * time.Second,
 		Window:     15 * time.Minute,
 		Settle:     5 * time.Minute,
+		GoneAfter:  5 * time.Minute,
 		SlotSizes:  []int{1, 2, 4, 8, 16, 32, 36, 64, 72},
 		Precedence: event.MembershipSources(),
 		BatchRows:  200_000,
@@ -79,6 +81,9 @@ func (c Config) Validate() error {
 	positive("retry_min", c.RetryMin > 0)
 	if c.Settle < 0 {
 		errs = append(errs, errors.New("enrich.settle must not be negative"))
+	}
+	if c.GoneAfter < 0 {
+		errs = append(errs, errors.New("enrich.gone_after must not be negative"))
 	}
 	if c.RetryMax < c.RetryMin {
 		errs = append(errs, errors.New("enrich.retry_max must not be less than enrich.retry_min"))

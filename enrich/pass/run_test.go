@@ -263,6 +263,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"enrich.interval must be greater than zero":               func(c *Config) { c.Interval = 0 },
 		"enrich.settle must not be negative":                      func(c *Config) { c.Settle = -1 },
+		"enrich.gone_after must not be negative":                  func(c *Config) { c.GoneAfter = -1 },
 		"enrich.retry_max must not be less than enrich.retry_min": func(c *Config) { c.RetryMax = 0 },
 		"sizes are GPUs, from 1 to 65535, in rising order":        func(c *Config) { c.SlotSizes = []int{4, 2} },
 		`"nvlm" is no membership source: want some of `:           func(c *Config) { c.Precedence = []string{"nvlm"} },
