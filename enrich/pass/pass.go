@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -171,9 +172,9 @@ func New(cfg Config, deps Deps) (*Passes, error) {
 
 // Raw tables the passes follow.
 const (
-	rawPlacements  = "placement_events"
-	rawMembership  = "membership_events"
-	rawNodes       = "node_events"
+	rawPlacements  = schema.TablePlacementEvents
+	rawMembership  = schema.TableMembershipEvents
+	rawNodes       = schema.TableNodeEvents
 	progressMarker = "" // raw_table of the row that closes a pass
 )
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"go.opentelemetry.io/otel/codes"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // Records trickle while a pass has few of them, and so many come in a second.
@@ -270,7 +272,7 @@ func (p *Passes) leftovers(ctx context.Context) (leftovers, error) {
 	for _, of := range []struct {
 		table string
 		to    *[]clusterSpan
-	}{{"membership", &l.membership}, {"node_states", &l.offers}, {"placements", &l.held}} {
+	}{{schema.TableMembership, &l.membership}, {schema.TableNodeStates, &l.offers}, {schema.TablePlacements, &l.held}} {
 		rows, err := p.conn.Query(since, "SELECT cluster, valid_from, valid_to FROM "+of.table+
 			" WHERE version > {since:UInt64} AND version < {version:UInt64}")
 		if err != nil {
@@ -336,7 +338,7 @@ func (p *Passes) rejudge(ctx context.Context, from, to time.Time) (s Stats, err 
 		return s, err
 	}
 	var newest uint64
-	if err := p.conn.QueryRow(ctx, "SELECT max(version) FROM pass_progress WHERE pass = '"+passName+"'").Scan(&newest); err != nil {
+	if err := p.conn.QueryRow(ctx, "SELECT max(version) FROM pass_progress WHERE pass = '"+Name+"'").Scan(&newest); err != nil {
 		return s, fmt.Errorf("read progress: %w", err)
 	}
 	if err := p.alone(newest); err != nil { // a stage that was not stopped may have judged by the old rule meanwhile

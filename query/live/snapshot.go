@@ -364,7 +364,7 @@ func (s *session) loadSources(ctx context.Context, conn driver.Conn, now time.Ti
 			report.GoodAtMs = event.Millis(*r.GoodAt)
 		}
 		s.cluster(r.Cluster).source(report)
-		key := offsetKey{"source_events", int(r.Partition)}
+		key := offsetKey{schema.TableSourceEvents, int(r.Partition)}
 		from[key] = max(from[key], r.Last+1)
 	}
 	return err

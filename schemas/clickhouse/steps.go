@@ -67,7 +67,7 @@ func RawTables() []string {
 	}
 }
 
-// DerivedTables lists the derived tables.
+// DerivedTables lists the tables that hold no raw records: the derived ones, and the advisor's.
 func DerivedTables() []string {
 	return []string{
 		TableMembership, TableMembershipFacts, TableNodeStates, TableNodeFacts, TableAttempts, TablePlacements,
