@@ -16,7 +16,6 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/collecttest"
-	"github.com/spillway-io/spillway/ingest/collect/scrape"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -287,7 +286,7 @@ func TestACommandThatFails(t *testing.T) {
 			}
 			col, out := newCollector(t, cfg), &collecttest.Sink{}
 			col.poll(t.Context(), out)
-			col.reporter.Report(t.Context(), out, true, func() string { return scrape.Summary(col.failing, "outputs") })
+			col.reporter.Report(t.Context(), out, true, func() string { return collect.Summary(col.failing, "outputs") })
 			r := out.Records()
 			if len(r) != 1 || !strings.Contains(r[0].(*event.Source).Problem, c.want) {
 				t.Errorf("records %v, want a problem with %q", r, c.want)

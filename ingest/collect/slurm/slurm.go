@@ -49,8 +49,7 @@ type Collector struct {
 	nodesFull         time.Time // and in full
 	lookedBack        bool
 	good              time.Time // of the last good read of jobs
-	reported          time.Time // of the last source record
-	problem           string    // in the last source record
+	reporter          collect.Reporter
 }
 
 // New checks the configuration and builds a collector; nothing is read before Run.
@@ -70,6 +69,9 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 	c := &Collector{cfg: cfg, deps: deps, log: deps.Log.With("collector", Name), events: make(chan *event.Placement, maxQueued)}
 	c.poller = NewPoller(&c.cfg, c.log, deps.Metrics.Dropped)
 	c.nodes = NewNodePoller(&c.cfg, c.log, deps.Metrics.Dropped)
+	c.reporter = collect.Reporter{
+		Source: Name, Interval: cfg.Interval, Now: deps.Now, Log: c.log, Metrics: deps.Metrics, Told: c.told,
+	}
 	if cfg.REST.URL == "" {
 		c.source = &commandSource{cfg.Commands}
 		if len(cfg.Commands.Accounting) > 0 {
@@ -287,29 +289,15 @@ func (c *Collector) emitted(ctx context.Context, out collect.Emitter, way string
 	}
 }
 
-// reportEvery is the least time between two source records that say the same.
-const reportEvery = 10 * time.Second
-
-// report emits a source record after a read: at once when it turns bad or good, else at most every reportEvery.
+// report emits a source record after a read, when it is time.
 func (c *Collector) report(ctx context.Context, out collect.Emitter, failure error) {
-	now, problem := c.deps.Now(), ""
-	if failure != nil {
-		problem = clean(failure.Error())
-	}
-	if (problem == "") == (c.problem == "") && now.Sub(c.reported) < reportEvery && !c.reported.IsZero() {
-		return
-	}
-	rec := &event.Source{
-		Cluster: c.poller.Cluster(), Source: Name, ObservedAtMs: now.UnixMilli(), GoodAtMs: event.Millis(c.good), Problem: problem,
-		IntervalMs: new(uint32(c.cfg.Interval.Milliseconds())), Told: c.told(),
-	}
-	if rec.Cluster == "" {
+	if c.reporter.Cluster = c.poller.Cluster(); c.reporter.Cluster == "" {
 		return // not known before the first good read; until then the log tells
 	}
-	if err := c.emit(ctx, out, "source", []event.Record{rec}); err != nil {
-		return // the read's own records fail to go the same way, and that is told
+	c.reporter.Good(c.good)
+	if c.reporter.Report(ctx, out, failure != nil, func() string { return clean(failure.Error()) }) {
+		c.deps.Metrics.Emitted("source", 1)
 	}
-	c.reported, c.problem = now, problem
 }
 
 // told says which records of earlier runs of the collector are void unless told again: those of jobs, whichever way they
