@@ -188,32 +188,10 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 			return s, err
 		}
 	}
-	clusters := map[string]bool{}
-	for _, k := range keys {
-		clusters[k.cluster] = true
-	}
-	for _, c := range slices.Concat(membership, offers, held) {
-		clusters[c.Cluster] = true
-	}
-	err = step("affected", func(ctx context.Context) error {
-		for name := range clusters {
-			c, err := p.cluster(ctx, name)
-			if err != nil {
-				return err
-			}
-			more, err := p.otherUsual(ctx, c)
-			if err != nil {
-				return err
-			}
-			keys = append(keys, more...)
-			if more, err = p.affected(ctx, c, spansOf(membership, name), spansOf(offers, name), spansOf(held, name)); err != nil {
-				return err
-			}
-			keys = append(keys, more...)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := step("affected", func(ctx context.Context) (err error) {
+		keys, err = p.withAffected(ctx, keys, membership, offers, held)
+		return err
+	}); err != nil {
 		return s, err
 	}
 	s.Touched = len(keys)
@@ -249,6 +227,33 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 		c.prune(p.now())
 	}
 	return s, nil
+}
+
+// withAffected adds to the placements that a pass has touched those of their clusters whose verdict may depend on what changed.
+func (p *Passes) withAffected(ctx context.Context, keys []placementKey, membership, offers, held []clusterSpan) ([]placementKey, error) {
+	clusters := map[string]bool{}
+	for _, k := range keys {
+		clusters[k.cluster] = true
+	}
+	for _, c := range slices.Concat(membership, offers, held) {
+		clusters[c.Cluster] = true
+	}
+	for name := range clusters {
+		c, err := p.cluster(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		more, err := p.otherUsual(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, more...)
+		if more, err = p.affected(ctx, c, spansOf(membership, name), spansOf(offers, name), spansOf(held, name)); err != nil {
+			return nil, err
+		}
+		keys = append(keys, more...)
+	}
+	return keys, nil
 }
 
 func clustersOf(spans []nodeSpan) []clusterSpan {

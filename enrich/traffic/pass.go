@@ -234,7 +234,7 @@ func (p *Pass) count(ctx context.Context, minutes []time.Time) (touched []key, e
 			return err
 		})
 	}
-	if err := together(ctx, work); err != nil {
+	if err := inParallel(ctx, work); err != nil {
 		return nil, err
 	}
 	for _, m := range minutes {
@@ -244,8 +244,8 @@ func (p *Pass) count(ctx context.Context, minutes []time.Time) (touched []key, e
 	return touched, nil
 }
 
-// together does all of the work, some at a time, and stops at the first error.
-func together(ctx context.Context, work []func(context.Context) error) error {
+// inParallel does all of the work, some at a time, and stops at the first error.
+func inParallel(ctx context.Context, work []func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for _, w := range work {
