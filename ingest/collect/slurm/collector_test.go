@@ -273,10 +273,9 @@ func TestJobcompMessagesBecomeRecords(t *testing.T) {
 	cfg := restConfig(t, server.URL)
 	cfg.JobComp = JobComp{StartTopic: "start", FinishTopic: "fin", Group: "g"}
 	reg := prometheus.NewRegistry()
-	metrics := collect.NewMetrics(reg, Name, time.Now)
 	out := &collecttest.Sink{}
 	out.Refuse(1) // no message is done before its record is stored
-	stop := runCollector(t, collector(t, cfg, Deps{Messages: source, Metrics: metrics}), out)
+	stop := runCollector(t, collector(t, cfg, Deps{Messages: source, Registerer: reg}), out)
 	defer stop()
 	testenv.Until(t, "all messages are done", func() bool { return source.finished() == 5 })
 	var got []string

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/schemas/event"
 )
@@ -22,9 +24,8 @@ const Name = "slurm"
 
 // Deps are what a Collector needs from outside.
 type Deps struct {
-	Log *slog.Logger // nil = slog.Default
-	// Metrics may be nil.
-	Metrics *collect.Metrics
+	Log        *slog.Logger          // nil = slog.Default
+	Registerer prometheus.Registerer // nil = nothing is counted
 	// Now is the clock; nil = time.Now.
 	Now func() time.Time
 	// Messages are the topics of Config.JobComp; needed when they are set.
@@ -33,14 +34,15 @@ type Deps struct {
 
 // Collector reads one Slurm cluster.
 type Collector struct {
-	cfg    Config
-	deps   Deps
-	log    *slog.Logger
-	source Source
-	closer Closer // nil = no accounting
-	poller *Poller
-	nodes  *NodePoller
-	events chan *event.Placement
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *collect.Metrics
+	source  Source
+	closer  Closer // nil = no accounting
+	poller  *Poller
+	nodes   *NodePoller
+	events  chan *event.Placement
 
 	// Of the poll loop alone.
 	since, nodesSince time.Time // LastUpdate of the last full answer
@@ -67,10 +69,13 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 		deps.Now = time.Now
 	}
 	c := &Collector{cfg: cfg, deps: deps, log: deps.Log.With("collector", Name), events: make(chan *event.Placement, maxQueued)}
-	c.poller = NewPoller(&c.cfg, c.log, deps.Metrics.Dropped)
-	c.nodes = NewNodePoller(&c.cfg, c.log, deps.Metrics.Dropped)
+	if deps.Registerer != nil {
+		c.metrics = collect.NewMetrics(deps.Registerer, Name, deps.Now)
+	}
+	c.poller = NewPoller(&c.cfg, c.log, c.metrics.Dropped)
+	c.nodes = NewNodePoller(&c.cfg, c.log, c.metrics.Dropped)
 	c.reporter = collect.Reporter{
-		Source: Name, Interval: cfg.Interval, Now: deps.Now, Log: c.log, Metrics: deps.Metrics, Told: c.told,
+		Source: Name, Interval: cfg.Interval, Now: deps.Now, Log: c.log, Metrics: c.metrics, Told: c.told,
 	}
 	if cfg.REST.URL == "" {
 		c.source = &commandSource{cfg.Commands}
@@ -130,7 +135,7 @@ func (c *Collector) poll(ctx context.Context, out collect.Emitter) {
 			sleep(ctx, jitter(c.cfg.Interval))
 			continue
 		}
-		c.deps.Metrics.Failed(reasonOf(err))
+		c.metrics.Failed(reasonOf(err))
 		delay := wait.next()
 		c.log.Warn("reading slurm failed; what is known stays", "error", err, "again_in", delay.Round(time.Millisecond))
 		sleep(ctx, delay)
@@ -162,7 +167,7 @@ func (c *Collector) pollJobs(ctx context.Context, out collect.Emitter) error {
 	if c.cfg.Refresh > 0 && asked.Sub(c.full) >= c.cfg.Refresh {
 		since = time.Time{}
 	}
-	c.deps.Metrics.Poll("jobs")
+	c.metrics.Poll("jobs")
 	reading, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	records, meta, err := c.poller.Observe(c.source.Jobs(reading, since), c.source.Name(), asked)
@@ -174,7 +179,7 @@ func (c *Collector) pollJobs(ctx context.Context, out collect.Emitter) error {
 	}
 	c.poller.Commit()
 	c.good = asked
-	c.deps.Metrics.Good("jobs", c.poller.Known(), asked)
+	c.metrics.Good("jobs", c.poller.Known(), asked)
 	if !meta.Unchanged {
 		c.since, c.full = meta.LastUpdate, asked
 	}
@@ -193,7 +198,7 @@ func (c *Collector) pollNodes(ctx context.Context, out collect.Emitter) error {
 	if read == nil {
 		return nil
 	}
-	c.deps.Metrics.Poll("nodes")
+	c.metrics.Poll("nodes")
 	records, meta, err := c.nodes.Observe(read, asked)
 	if err != nil {
 		return err
@@ -205,7 +210,7 @@ func (c *Collector) pollNodes(ctx context.Context, out collect.Emitter) error {
 	c.nodesAt = asked
 	if !meta.Unchanged {
 		c.nodesSince, c.nodesFull = meta.LastUpdate, asked
-		c.deps.Metrics.Good("nodes", meta.Records, c.good)
+		c.metrics.Good("nodes", meta.Records, c.good)
 	}
 	return nil
 }
@@ -245,7 +250,7 @@ func (c *Collector) closeRuns(ctx context.Context, out collect.Emitter) error {
 
 // account asks accounting and emits what has ended.
 func (c *Collector) account(ctx context.Context, out collect.Emitter, jobs []uint32, since, until time.Time) error {
-	c.deps.Metrics.Poll("accounting")
+	c.metrics.Poll("accounting")
 	reading, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	records, _, err := c.poller.Account(c.closer.Runs(reading, jobs, since, until), c.closer.Name(), c.deps.Now(), false)
@@ -267,7 +272,7 @@ func (c *Collector) emit(ctx context.Context, out collect.Emitter, way string, r
 	if err := out.Emit(ctx, records...); err != nil {
 		return failed("emit", "hand %d records to the pipeline: %w; they are handed on again at the next poll", len(records), err)
 	}
-	c.deps.Metrics.Emitted(way, len(records))
+	c.metrics.Emitted(way, len(records))
 	return nil
 }
 
@@ -280,10 +285,10 @@ func (c *Collector) emitted(ctx context.Context, out collect.Emitter, way string
 			return true
 		}
 		if ctx.Err() != nil {
-			c.deps.Metrics.Dropped("shutdown", len(records))
+			c.metrics.Dropped("shutdown", len(records))
 			return false
 		}
-		c.deps.Metrics.Failed(reasonOf(err))
+		c.metrics.Failed(reasonOf(err))
 		c.log.Warn("the pipeline did not take records", "way", way, "error", err)
 		sleep(ctx, wait.next())
 	}
@@ -296,7 +301,7 @@ func (c *Collector) report(ctx context.Context, out collect.Emitter, failure err
 	}
 	c.reporter.Good(c.good)
 	if c.reporter.Report(ctx, out, failure != nil, func() string { return clean(failure.Error()) }) {
-		c.deps.Metrics.Emitted("source", 1)
+		c.metrics.Emitted("source", 1)
 	}
 }
 
