@@ -58,8 +58,8 @@ func TestEveryAnswerTellsThatRecordsWait(t *testing.T) {
 			a, err := r.Exceptions(ctx, c)
 			return a.Freshness, err
 		},
-		"outcomes": func(r *Reader, c string) (Freshness, error) {
-			a, err := r.Wishes(ctx, c, day, noon)
+		"what was asked": func(r *Reader, c string) (Freshness, error) {
+			a, err := r.Asked(ctx, c, day, noon)
 			return a.Freshness, err
 		},
 	}
