@@ -35,8 +35,8 @@ func (r *Reporter) Good(at time.Time) { r.good = at }
 // First says that nothing was reported yet.
 func (r *Reporter) First() bool { return r.reported.IsZero() }
 
-// Report emits a source record if it is time, and says whether it did. Problem is asked for only then, and is not if the
-// source is not bad.
+// Report emits a source record if it is time, and says whether it did. Problem is asked for only then, and only of a
+// source that is bad.
 func (r *Reporter) Report(ctx context.Context, out Emitter, bad bool, problem func() string) bool {
 	now := r.Now()
 	if bad == r.saidBad && !r.First() && now.Sub(r.reported) < ReportEvery {
