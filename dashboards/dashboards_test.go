@@ -562,6 +562,62 @@ func TestSlotRule(t *testing.T) {
 	}
 }
 
+// TestLabelRule: boards call a domain what the API and the page call it.
+func TestLabelRule(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	db := emptyStore(t)
+	for _, statement := range []string{
+		`INSERT INTO membership (cluster, node, valid_from, valid_to, domain, levels, source, generation, version) VALUES
+			('c', 'a1', '2026-11-01', '2200-01-01', 'mostly-silent', map('rack', 'r1'), 'nvml', 1, 1),
+			('c', 'a2', '2026-11-01', '2200-01-01', 'mostly-silent', map(), 'nvml', 1, 1), ('c', 'a3', '2026-11-01', '2200-01-01', 'mostly-silent', map(), 'nvml', 1, 1),
+			('c', 'b1', '2026-11-01', '2200-01-01', 'own-id', map('block', 'own-id'), 'nvml', 1, 1), ('c', 'b2', '2026-11-01', '2200-01-01', 'own-id', map('block', 'own-id'), 'nvml', 1, 1),
+			('c', 'b3', '2026-11-01', '2200-01-01', 'own-id', map('rack', 'r2'), 'nvml', 1, 1),
+			('c', 'd1', '2026-11-01', '2200-01-01', 'two-racks', map('rack', 'r3', 'block', 'b'), 'nvml', 1, 1), ('c', 'd2', '2026-11-01', '2200-01-01', 'two-racks', map('rack', 'r4'), 'nvml', 1, 1),
+			('c', 'd3', '2026-11-01', '2200-01-01', 'two-racks', map('rack', 'r4'), 'nvml', 1, 1),
+			('c', 'e1', '2026-11-01', '2200-01-01', 'untold', map(), 'nvml', 1, 1),
+			('c', 'f1', '2026-11-01', '2026-11-02', 'moved-on', map('rack', 'r5'), 'nvml', 1, 1)`,
+		`INSERT INTO domain_capacity (cluster, domain, minute, nodes, gpus, gpus_basis, version) SELECT DISTINCT cluster, domain, '2026-11-01', 1, 4, 'exact', 1 FROM membership`,
+	} {
+		if err := db.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]string{"mostly-silent": "r1", "own-id": "r2", "two-racks": "r4", "untold": "untold", "moved-on": "moved-on"}
+	rule, err := os.ReadFile("../query/read/sql/domain_labels.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := "SELECT c.domain AS __value, if(l.label = '', c.domain, l.label) AS __text FROM (SELECT DISTINCT domain FROM domain_capacity) AS c LEFT JOIN (" + string(rule) + ") AS l ON l.domain = c.domain"
+	answers := map[string]string{"query/read": named}
+	for _, b := range boards(t) {
+		for _, q := range statements(t, b) {
+			if q.name == "spillway-domain/variable domain" {
+				answers[q.name] = q.sql
+			}
+		}
+	}
+	if len(answers) != 2 {
+		t.Fatal("the board of a domain has no variable domain")
+	}
+	for name, sql := range answers {
+		sql, err := grafana{from: now.Add(-time.Hour), to: now, vars: map[string][]string{"cluster": nil}}.expand(sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown, err := ask(t.Context(), db, sql)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, sql)
+		}
+		got := map[string]string{}
+		for _, row := range shown.cells() {
+			got[fmt.Sprint(row["__value"])] = fmt.Sprint(row["__text"])
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
+
 // check holds a result against what Grafana does with it.
 func check(t *testing.T, q asked, got *result) {
 	t.Helper()

@@ -52,7 +52,7 @@ func TestABusyTopicIsReadToItsEnd(t *testing.T) {
 			})
 		}()
 	}
-	until(t, "the end of the busy partition is reached again and again", func() bool { return records.Load() > 100 && busy.Load() > 20 })
+	testenv.Until(t, "the end of the busy partition is reached again and again", func() bool { return records.Load() > 100 && busy.Load() > 20 })
 	stop()
 	for range partitions {
 		<-done

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -39,7 +38,7 @@ func collectors() map[string]collector {
 		"slurm": {
 			validate: func(s *settings) error { return s.Collect.Slurm.Validate() },
 			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
-				deps := slurm.Deps{Log: d.log, Metrics: collect.NewMetrics(d.registry, "slurm", time.Now)}
+				deps := slurm.Deps{Log: d.log, Registerer: d.registry}
 				if topics := s.Collect.Slurm.JobComp; topics.StartTopic != "" {
 					deps.Messages = newJobcompMessages(d.kafka, topics.Group, topics.StartTopic, topics.FinishTopic)
 				}
@@ -99,7 +98,7 @@ func collectors() map[string]collector {
 		"simulate": {
 			validate: func(s *settings) error { return s.Collect.Simulate.Validate() },
 			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
-				deps := simulate.Deps{Log: d.log, Metrics: collect.NewMetrics(d.registry, "simulate", time.Now)}
+				deps := simulate.Deps{Log: d.log, Registerer: d.registry}
 				if s.Collect.Simulate.AdviceURL != "" {
 					deps.Ask = newAsker(s.Collect.Simulate.AdviceURL, s.API.TokenFile, d.log).ask
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
+	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/query/read"
 )
 
@@ -85,7 +86,7 @@ func demoCommand() *cobra.Command {
 // tour shows a newcomer what the flow finds as it finds it.
 type tour struct {
 	reader *read.Reader
-	links  read.Links
+	links  advise.Links
 	base   string
 	w      io.Writer
 }

@@ -65,7 +65,7 @@ func TestKubeScheduler(t *testing.T) {
 			task.Nodes = append(task.Nodes, fmt.Sprintf("gb200-%s-%02d", rack, n))
 		}
 	}
-	until(t, "the fleet is known", func() bool {
+	testenv.Until(t, "the fleet is known", func() bool {
 		v := s.feed.Clusters("")["c1"]
 		if v == nil || len(v.Snapshot.Topology.Nodes) != 35 || len(v.Snapshot.Topology.Unknown) > 0 {
 			return false
@@ -94,7 +94,7 @@ func TestKubeScheduler(t *testing.T) {
 		t.Errorf("6 pods went to %v on %v, want the clique of eight nodes", where, nodes)
 	}
 	s.emit(holds("9", event.State_RUNNING, time.Now().UnixMilli(), nodes...))
-	until(t, "the gang holds its nodes", func() bool { return s.feed.Clusters("")["c1"].Snapshot.Holds("9") })
+	testenv.Until(t, "the gang holds its nodes", func() bool { return s.feed.Clusters("")["c1"].Snapshot.Holds("9") })
 	unhurried.Busy, unhurried.Gangs = nodes, []kubeGang{{"large", 16}}
 	if where, nodes := cliques(schedule(t, unhurried)); len(nodes) != 16 || !slices.Equal(where, []string{"a32766"}) {
 		t.Errorf("16 pods went to %v on %v, want rack a", where, nodes)

@@ -4,10 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 const module = "github.com/spillway-io/spillway/"
@@ -133,4 +139,41 @@ func check(t *testing.T, collectors []string, from, to string, inTest bool) {
 func under(path, prefix string) bool {
 	prefix = strings.TrimSuffix(prefix, "/")
 	return prefix == "" || path == prefix || strings.HasPrefix(path, prefix+"/")
+}
+
+// TestStillSoIsWrittenOneWay: statements and boards write what has not ended as clickhouse.OpenEnd, and compare with it alike.
+func TestStillSoIsWrittenOneWay(t *testing.T) {
+	want := "valid_to >= '" + clickhouse.OpenEnd.Format(time.DateOnly) + "'"
+	farOff := regexp.MustCompile(`([\w.]+ *[=<>]+ *)?[^\s=<>]*'2[1-9]\d\d-[^']*'`)
+	seen := 0
+	for _, folder := range []string{"enrich", "query", "dashboards"} {
+		err := filepath.WalkDir(filepath.Join(top, folder), func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if d.IsDir() && d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			if ext := filepath.Ext(path); d.IsDir() || strings.HasSuffix(path, "_test.go") || ext != ".sql" && ext != ".go" && ext != ".json" {
+				return nil
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			// Boards are JSON, which may write the sign as an escape.
+			for _, use := range farOff.FindAllString(strings.ReplaceAll(string(text), `\u003e`, ">"), -1) {
+				if seen++; !strings.HasSuffix(use, want) {
+					t.Errorf("%s writes %q: write %q", path, use, want)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen < 10 {
+		t.Errorf("saw %d uses: the pattern or the folders are wrong", seen)
+	}
 }

@@ -94,12 +94,12 @@ func TestAProbeIsNoOtherCluster(t *testing.T) {
 	advised := func() bool {
 		return s.post("/v1/advice", map[string]any{"gpus": 64, "mode": "required"}, nil).StatusCode == http.StatusOK
 	}
-	until(t, "advice is given", advised)
+	testenv.Until(t, "advice is given", advised)
 	p := newProber(s.producer, &client{base: s.base}, patience, nil)
 	if _, err := p.once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the advisor knows the probe's nodes", func() bool {
+	testenv.Until(t, "the advisor knows the probe's nodes", func() bool {
 		v, err := s.feed.Cluster(event.ProbeCluster)
 		return err == nil && len(v.Snapshot.Topology.Nodes) == 6
 	})
@@ -122,7 +122,7 @@ func TestAProbeIsNoOtherCluster(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/slots?gpus=40": `"total":1`, "/v1/slots?gpus=4": `"total":35`, "/v1/slots?gpus=4&cluster=" + event.ProbeCluster: `"total":6`,
 	} {
-		until(t, path+" holds "+want, func() bool { return strings.Contains(s.get(path), want) })
+		testenv.Until(t, path+" holds "+want, func() bool { return strings.Contains(s.get(path), want) })
 	}
 }
 

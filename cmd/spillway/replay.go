@@ -84,11 +84,11 @@ func (g *gathered) Emit(_ context.Context, records ...event.Record) error {
 func readRecorded(ctx context.Context, paths []string, cluster string, s *settings, out *gathered) error {
 	var jobs, maps []string
 	for _, path := range paths {
-		kind, err := slurm.RecognizeFile(path)
+		kind, err := slurm.Recognize(path)
 		if err != nil {
 			return &exitError{exitNotFound, err}
 		}
-		topo, err := topology.Recognizes(path)
+		topo, err := topology.Recognize(path)
 		if err != nil {
 			return &exitError{exitNotFound, err}
 		}

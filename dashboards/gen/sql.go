@@ -35,9 +35,10 @@ const capacityNow = `(
     LIMIT 1 BY cluster, domain
 )`
 
-// labels are what people call each domain: the rack, or else the block, that most of its nodes are in.
+// labels are what people call each domain: the rack, or else the block, that most of its nodes are in; empty where none is
+// told. The API and the page name domains by the same rule, in query/read/sql/domain_labels.sql.
 const labels = `(
-    SELECT cluster, domain, topK(1)(if(levels['rack'] != '', levels['rack'], levels['block']))[1] AS label
+    SELECT cluster, domain, topKIf(1)(if(levels['rack'] != '', levels['rack'], levels['block']) AS place, place NOT IN ('', domain))[1] AS label
     FROM (SELECT cluster, node, valid_to, domain, levels, is_deleted FROM membership WHERE @clusters ORDER BY version DESC LIMIT 1 BY cluster, node, valid_from)
     WHERE is_deleted = 0 AND domain != '' AND valid_to >= '2200-01-01'
     GROUP BY cluster, domain

@@ -12,6 +12,8 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // placementKey names one placement; from is where it is in time.
@@ -447,10 +449,10 @@ func allNew(records []record, ranges []offsetRange) bool {
 // large walks records, known attempts and known placements in step. What is in memory is of no use afterwards.
 func (f *attemptsFold) large(jobs string) (err error) {
 	f.p.forget()
-	if f.attempts, err = openCursor(f.ctx, f.p.conn, attemptColumns, newestRows(attemptColumns, "attempts", jobs)); err != nil {
+	if f.attempts, err = openCursor(f.ctx, f.p.conn, attemptColumns, newestRows(attemptColumns, schema.TableAttempts, jobs)); err != nil {
 		return fmt.Errorf("read attempts: %w", err)
 	}
-	if f.placements, err = openCursor(f.ctx, f.p.conn, placementColumns, newestRows(placementColumns, "placements", jobs)); err != nil {
+	if f.placements, err = openCursor(f.ctx, f.p.conn, placementColumns, newestRows(placementColumns, schema.TablePlacements, jobs)); err != nil {
 		return fmt.Errorf("read placements: %w", err)
 	}
 	for f.records.more {
@@ -560,8 +562,8 @@ func (f *attemptsFold) flush(atLeast int) error {
 		return nil
 	}
 	if err := together(
-		func() error { return attemptColumns.insert(f.ctx, f.p.conn, "attempts", f.newAttempts) },
-		func() error { return placementColumns.insert(f.ctx, f.p.conn, "placements", f.newPlacements) },
+		func() error { return attemptColumns.insert(f.ctx, f.p.conn, schema.TableAttempts, f.newAttempts) },
+		func() error { return placementColumns.insert(f.ctx, f.p.conn, schema.TablePlacements, f.newPlacements) },
 	); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -61,7 +62,7 @@ func BenchmarkBackfill(b *testing.B) {
 			b.Logf("%-16s %6.2f s", step, s.seconds(step))
 		}
 		begun = time.Now()
-		again, err := s.Rejudge(context.Background(), time.Unix(0, 0), openEnd)
+		again, err := s.Rejudge(context.Background(), time.Unix(0, 0), schema.OpenEnd)
 		if err != nil {
 			b.Fatal(err)
 		}

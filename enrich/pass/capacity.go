@@ -12,6 +12,8 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // claimsAtOnce bounds how many claims (nodes of placements) one sweep holds in memory.
@@ -109,7 +111,7 @@ func (p *Passes) capacityOf(ctx context.Context, name string, first, last int64)
 			known = append(known, k)
 		}
 	}
-	w := &writer{table: "domain_capacity"}
+	w := &writer{table: schema.TableDomainCapacity}
 	changed := map[capacityKey]capacityRow{}
 	for k, r := range h.sweep(first, sizes, known) {
 		if old, known := stored[k]; k.minute >= last || known && old.equal(r) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // keepEnded is how long after its end a job is still kept in memory: its last events come late, and others that ended
@@ -158,17 +160,17 @@ func (c *cluster) read(ctx context.Context, conn driver.Conn, jobs string) error
 		}
 		return c.jobs[id]
 	}
-	if err := read(ctx, conn, placementColumns, newestRows(placementColumns, "placements", jobs), func(r placementRow) {
+	if err := read(ctx, conn, placementColumns, newestRows(placementColumns, schema.TablePlacements, jobs), func(r placementRow) {
 		of(r.jobID).placements = append(of(r.jobID).placements, r)
 	}); err != nil {
 		return err
 	}
-	if err := read(ctx, conn, attemptColumns, newestRows(attemptColumns, "attempts", jobs), func(r attemptRow) {
+	if err := read(ctx, conn, attemptColumns, newestRows(attemptColumns, schema.TableAttempts, jobs), func(r attemptRow) {
 		of(r.jobID).attempts = append(of(r.jobID).attempts, r)
 	}); err != nil {
 		return err
 	}
-	return read(ctx, conn, verdictColumns, newestRows(verdictColumns, "verdicts", jobs), func(r verdictRow) {
+	return read(ctx, conn, verdictColumns, newestRows(verdictColumns, schema.TableVerdicts, jobs), func(r verdictRow) {
 		of(r.jobID).verdicts = append(of(r.jobID).verdicts, r)
 	})
 }

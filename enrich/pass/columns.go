@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // column is one column of a table and the field of R that holds it. Times are Unix milliseconds with 0 for unknown,
@@ -218,7 +220,7 @@ func (c columns[R]) insert(ctx context.Context, conn driver.Conn, table string, 
 // newestRows selects the newest rows of a table where a condition holds for all rows of a key.
 func newestRows[R any](c columns[R], table, where string) string {
 	keys := "cluster, job_id, attempt"
-	if table != "attempts" {
+	if table != schema.TableAttempts {
 		keys += ", seq"
 	}
 	return "SELECT " + c.reads() + " FROM " + table + " WHERE " + where + " ORDER BY " + keys + ", version DESC LIMIT 1 BY " + keys

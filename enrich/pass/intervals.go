@@ -3,10 +3,12 @@ package pass
 import (
 	"cmp"
 	"slices"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
-// forever is the open end of an interval, 2200-01-01, in Unix milliseconds.
-const forever int64 = 7258118400000
+// forever is the open end of an interval, in Unix milliseconds.
+var forever = schema.OpenEnd.UnixMilli()
 
 // step is one change of what one source says of one node: value holds from at (Unix ms) until the next step.
 type step[V any] struct {

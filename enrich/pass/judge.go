@@ -11,6 +11,8 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"golang.org/x/sync/errgroup"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // lanes is how many chunks are judged at once.
@@ -150,7 +152,7 @@ func (p *Passes) readChunk(ctx context.Context, k *chunk) error {
 	claims := map[string][]interval[claim]{}
 	first, last := k.keys[0].from, k.keys[len(k.keys)-1].from
 	wanted := "cluster = {cluster:String} AND job_id IN (SELECT job_id FROM wanted)"
-	err = read(ctx, p.conn, placementFields, newestRows(placementFields, "placements", "cluster = {cluster:String} AND (job_id IN (SELECT job_id FROM wanted) OR job_id IN (SELECT job_id FROM placements WHERE cluster = {cluster:String}"+
+	err = read(ctx, p.conn, placementFields, newestRows(placementFields, schema.TablePlacements, "cluster = {cluster:String} AND (job_id IN (SELECT job_id FROM wanted) OR job_id IN (SELECT job_id FROM placements WHERE cluster = {cluster:String}"+
 		" AND valid_from <= fromUnixTimestamp64Milli({last:Int64}) AND valid_to > fromUnixTimestamp64Milli({first:Int64})))"), func(r placementRow) {
 		if r.deleted == 0 && r.from <= last && r.to > first {
 			r.claim(claims)
@@ -162,13 +164,13 @@ func (p *Passes) readChunk(ctx context.Context, k *chunk) error {
 	if err != nil {
 		return err
 	}
-	if err := read(ctx, p.conn, askedFields, newestRows(askedFields, "attempts", wanted), func(r attemptRow) {
+	if err := read(ctx, p.conn, askedFields, newestRows(askedFields, schema.TableAttempts, wanted), func(r attemptRow) {
 		k.jobs[r.jobID].attempts = append(k.jobs[r.jobID].attempts, r)
 	}); err != nil {
 		return err
 	}
 	k.history = clusterHistory{homes: k.cluster.homes, settled: k.cluster.settled, offers: k.cluster.offers, claims: claims, usual: int(max(k.cluster.facts.usualGPUs, 0))}
-	return read(ctx, p.conn, verdictColumns, newestRows(verdictColumns, "verdicts", wanted), func(r verdictRow) {
+	return read(ctx, p.conn, verdictColumns, newestRows(verdictColumns, schema.TableVerdicts, wanted), func(r verdictRow) {
 		k.jobs[r.jobID].verdicts = append(k.jobs[r.jobID].verdicts, r)
 	})
 }
@@ -294,7 +296,7 @@ func (p *Passes) judgeChunk(ctx context.Context, k *chunk) ([]verdictRow, error)
 	for i := range out {
 		out[i].judgedAt, out[i].version = now, p.version
 	}
-	if err := verdictColumns.insert(ctx, p.conn, "verdicts", out); err != nil {
+	if err := verdictColumns.insert(ctx, p.conn, schema.TableVerdicts, out); err != nil {
 		return nil, err
 	}
 	took("store")
@@ -374,8 +376,10 @@ func (p *Passes) affectedStored(ctx context.Context, cluster string, membership,
 		where = append(where, begin(s))
 	}
 	if len(where) > 0 {
-		keys = append(keys, "SELECT job_id, attempt, seq FROM verdicts WHERE cluster = {cluster:String} AND ("+strings.Join(where, " OR ")+
-			") AND (outcome = 'spill' OR intent LIKE '%exclusive domain%')")
+		began := " WHERE cluster = {cluster:String} AND (" + strings.Join(where, " OR ") + ")"
+		keys = append(keys, "SELECT job_id, attempt, seq FROM verdicts"+began+" AND outcome = 'spill'",
+			"SELECT job_id, attempt, seq FROM placements"+began+" AND (job_id, attempt) IN (SELECT job_id, attempt FROM attempts"+
+				" WHERE cluster = {cluster:String} AND exclusive_domain AND job_id IN (SELECT job_id FROM placements"+began+"))")
 	}
 	return p.keysOf(ctx, cluster, strings.Join(keys, " UNION DISTINCT "))
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // foldMembership folds the batch's membership records into what each source says, and that into the effective
@@ -268,7 +270,7 @@ func (f *membershipFold) writeMembership(ctx context.Context, nodes []string, re
 		return out
 	}
 	var spans []nodeSpan
-	w := &writer{table: "membership"}
+	w := &writer{table: schema.TableMembership}
 	add := func(node string, iv interval[effective], deleted uint8) {
 		e := iv.value
 		w.add(f.cluster, node, moment(iv.from), moment(iv.to), e.domain, e.partition, e.levels, e.source, e.reason,
@@ -320,7 +322,7 @@ func (f *membershipFold) writeConflicts(ctx context.Context, nodes []string, res
 	if err != nil {
 		return err
 	}
-	w := &writer{table: "topology_conflicts"}
+	w := &writer{table: schema.TableTopologyConflicts}
 	add := func(node string, pair pairOf, iv interval[conflict], deleted uint8) {
 		c := iv.value
 		w.add(f.cluster, node, pair.a, c.domainA, pair.b, c.domainB, c.detail, moment(iv.from), moment(iv.to), f.p.version, deleted)
@@ -352,7 +354,7 @@ func (f *membershipFold) writeFacts(ctx context.Context) error {
 	same := func(a, b step[fact]) bool {
 		return a.revision == b.revision && a.hash == b.hash && a.value.equal(b.value)
 	}
-	w := &writer{table: "membership_facts"}
+	w := &writer{table: schema.TableMembershipFacts}
 	add := func(t telling, iv interval[step[fact]], deleted uint8) {
 		s := iv.value
 		w.add(f.cluster, t.node, t.view.source, t.view.topology, moment(iv.from), moment(iv.to), s.value.domain,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -126,7 +127,7 @@ func TestFoldMembershipAgreesWithTheOracle(t *testing.T) {
 				from, to, changed := difference(before[node].effective, got[node].effective, effective.equal)
 				want := nodeSpan{cluster, node, moment(base + from), moment(base + to)}
 				if to == forever {
-					want.To = openEnd
+					want.To = schema.OpenEnd
 				}
 				i := slices.IndexFunc(spans, func(s nodeSpan) bool { return s.Node == node })
 				if changed != (i >= 0) || changed && spans[i] != want {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // capacityFact is what one source says of one node's capacity; nil = it does not say.
@@ -179,7 +181,7 @@ func (f *nodesFold) run(ctx context.Context, changes []changed, b batch) ([]node
 	if err != nil {
 		return nil, err
 	}
-	facts := &writer{table: "node_facts"}
+	facts := &writer{table: schema.TableNodeFacts}
 	from := map[string]int64{}
 	for _, c := range changes {
 		old := f.told[c.node][c.view.source]
@@ -202,7 +204,7 @@ func (f *nodesFold) run(ctx context.Context, changes []changed, b batch) ([]node
 		}
 		return out
 	}
-	states := &writer{table: "node_states"}
+	states := &writer{table: schema.TableNodeStates}
 	var spans []nodeSpan
 	for _, node := range slices.Sorted(maps.Keys(from)) {
 		var sources [][]interval[capacityFact]

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 func yes() *bool { b := true; return &b }
@@ -177,7 +179,7 @@ func TestFoldNodesAgreesWithTheOracle(t *testing.T) {
 				from, to, changed := difference(before[node], after[node], nodeCapacity.offersSame)
 				want := nodeSpan{cluster, node, moment(base + from), moment(base + to)}
 				if to == forever {
-					want.To = openEnd
+					want.To = schema.OpenEnd
 				}
 				if i := slices.IndexFunc(spans, func(s nodeSpan) bool { return s.Node == node }); changed != (i >= 0) || changed && spans[i] != want {
 					t.Fatalf("seed %d, %s: changed %v, want %v, got %v", seed, node, changed, want, spans)

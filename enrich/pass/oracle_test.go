@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -514,7 +515,7 @@ func TestVerdictsAgainstOracle(t *testing.T) {
 			got := s.verdictLines()
 			compareLines(t, got, want)
 			// Judged again from the beginning, nothing changes.
-			stats, err := s.Rejudge(context.Background(), time.UnixMilli(day).AddDate(-1, 0, 0), openEnd)
+			stats, err := s.Rejudge(context.Background(), time.UnixMilli(day).AddDate(-1, 0, 0), schema.OpenEnd)
 			if err != nil {
 				t.Fatal(err)
 			}

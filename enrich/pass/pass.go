@@ -18,11 +18,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 	"github.com/spillway-io/spillway/schemas/event"
 )
-
-// openEnd is the end of what has not ended.
-var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Config tunes the passes.
 type Config struct {
@@ -34,9 +32,10 @@ type Config struct {
 	// Window is how long a job could have waited for its GPUs: a spill is "timing" when enough would have been free by then.
 	Window time.Duration `yaml:"window"`
 	// Settle is how long the sources of a cluster take to report all of it for the first time. Placements older than
-	// that are judged by the topology as it was first known. It is also how long after a collector has told all that is
-	// listed the rest of what it told before counts as gone.
+	// that are judged by the topology as it was first known.
 	Settle time.Duration `yaml:"settle"`
+	// GoneAfter is how long after a collector has told all that is listed the rest of what it told before counts as gone.
+	GoneAfter time.Duration `yaml:"gone_after"`
 	// SlotSizes are the sizes, in GPUs, for which free slots are counted.
 	SlotSizes []int `yaml:"slot_sizes"`
 	// Precedence lists the membership sources, strongest evidence first. A source that is not listed comes last.
@@ -57,6 +56,7 @@ func DefaultConfig() Config {
 		Gather:     2 * time.Second,
 		Window:     15 * time.Minute,
 		Settle:     5 * time.Minute,
+		GoneAfter:  5 * time.Minute,
 		SlotSizes:  []int{1, 2, 4, 8, 16, 32, 36, 64, 72},
 		Precedence: event.MembershipSources(),
 		BatchRows:  200_000,
@@ -82,6 +82,9 @@ func (c Config) Validate() error {
 	positive("retry_min", c.RetryMin > 0)
 	if c.Settle < 0 {
 		errs = append(errs, errors.New("enrich.settle must not be negative"))
+	}
+	if c.GoneAfter < 0 {
+		errs = append(errs, errors.New("enrich.gone_after must not be negative"))
 	}
 	if c.RetryMax < c.RetryMin {
 		errs = append(errs, errors.New("enrich.retry_max must not be less than enrich.retry_min"))
@@ -169,9 +172,9 @@ func New(cfg Config, deps Deps) (*Passes, error) {
 
 // Raw tables the passes follow.
 const (
-	rawPlacements  = "placement_events"
-	rawMembership  = "membership_events"
-	rawNodes       = "node_events"
+	rawPlacements  = schema.TablePlacementEvents
+	rawMembership  = schema.TableMembershipEvents
+	rawNodes       = schema.TableNodeEvents
 	progressMarker = "" // raw_table of the row that closes a pass
 )
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"go.opentelemetry.io/otel/codes"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // Records trickle while a pass has few of them, and so many come in a second.
@@ -186,32 +188,10 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 			return s, err
 		}
 	}
-	clusters := map[string]bool{}
-	for _, k := range keys {
-		clusters[k.cluster] = true
-	}
-	for _, c := range slices.Concat(membership, offers, held) {
-		clusters[c.Cluster] = true
-	}
-	err = step("affected", func(ctx context.Context) error {
-		for name := range clusters {
-			c, err := p.cluster(ctx, name)
-			if err != nil {
-				return err
-			}
-			more, err := p.otherUsual(ctx, c)
-			if err != nil {
-				return err
-			}
-			keys = append(keys, more...)
-			if more, err = p.affected(ctx, c, spansOf(membership, name), spansOf(offers, name), spansOf(held, name)); err != nil {
-				return err
-			}
-			keys = append(keys, more...)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := step("affected", func(ctx context.Context) (err error) {
+		keys, err = p.withAffected(ctx, keys, membership, offers, held)
+		return err
+	}); err != nil {
 		return s, err
 	}
 	s.Touched = len(keys)
@@ -249,6 +229,33 @@ func (p *Passes) handle(ctx context.Context, b batch) (s Stats, err error) {
 	return s, nil
 }
 
+// withAffected adds to the placements that a pass has touched those of their clusters whose verdict may depend on what changed.
+func (p *Passes) withAffected(ctx context.Context, keys []placementKey, membership, offers, held []clusterSpan) ([]placementKey, error) {
+	clusters := map[string]bool{}
+	for _, k := range keys {
+		clusters[k.cluster] = true
+	}
+	for _, c := range slices.Concat(membership, offers, held) {
+		clusters[c.Cluster] = true
+	}
+	for name := range clusters {
+		c, err := p.cluster(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		more, err := p.otherUsual(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, more...)
+		if more, err = p.affected(ctx, c, spansOf(membership, name), spansOf(offers, name), spansOf(held, name)); err != nil {
+			return nil, err
+		}
+		keys = append(keys, more...)
+	}
+	return keys, nil
+}
+
 func clustersOf(spans []nodeSpan) []clusterSpan {
 	var out []clusterSpan
 	for _, s := range spans {
@@ -270,7 +277,7 @@ func (p *Passes) leftovers(ctx context.Context) (leftovers, error) {
 	for _, of := range []struct {
 		table string
 		to    *[]clusterSpan
-	}{{"membership", &l.membership}, {"node_states", &l.offers}, {"placements", &l.held}} {
+	}{{schema.TableMembership, &l.membership}, {schema.TableNodeStates, &l.offers}, {schema.TablePlacements, &l.held}} {
 		rows, err := p.conn.Query(since, "SELECT cluster, valid_from, valid_to FROM "+of.table+
 			" WHERE version > {since:UInt64} AND version < {version:UInt64}")
 		if err != nil {
@@ -336,7 +343,7 @@ func (p *Passes) rejudge(ctx context.Context, from, to time.Time) (s Stats, err 
 		return s, err
 	}
 	var newest uint64
-	if err := p.conn.QueryRow(ctx, "SELECT max(version) FROM pass_progress WHERE pass = '"+passName+"'").Scan(&newest); err != nil {
+	if err := p.conn.QueryRow(ctx, "SELECT max(version) FROM pass_progress WHERE pass = '"+Name+"'").Scan(&newest); err != nil {
 		return s, fmt.Errorf("read progress: %w", err)
 	}
 	if err := p.alone(newest); err != nil { // a stage that was not stopped may have judged by the old rule meanwhile

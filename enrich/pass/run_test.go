@@ -89,6 +89,26 @@ func TestRunFollowsWhatIsLoaded(t *testing.T) {
 	}
 }
 
+// TestWhoAskedToBeAloneIsJudgedAgain: what another held meanwhile is told late.
+func TestWhoAskedToBeAloneIsJudgedAgain(t *testing.T) {
+	for name, now := range map[string]func() time.Time{"long after": time.Now, "at the time": func() time.Time { return time.UnixMilli(day) }} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			s.Passes.now = now
+			for _, told := range []struct{ records, met string }{
+				{twoRacks + "10:00:00 job id=1 start=10:00:00 end=10:20:00 state=completed nodes=a1 gpus=4 exclusive=yes", "met=yes"},
+				{"11:00:00 job id=2 start=09:00:00 end=10:30:00 state=completed nodes=a2 gpus=4", "met=no"},
+			} {
+				s.feed(parseCase(t, told.records)...)
+				s.once()
+				if got, _, _ := strings.Cut(s.verdictText(), "\n"); !strings.HasSuffix(got, told.met) {
+					t.Errorf("got %s, want %s", got, told.met)
+				}
+			}
+		})
+	}
+}
+
 // TestOnlyOneWorksOnADatabase: a second stage, or a rejudge beside one, is noticed by whichever comes to look after the other
 // has finished a pass.
 func TestOnlyOneWorksOnADatabase(t *testing.T) {
@@ -263,6 +283,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"enrich.interval must be greater than zero":               func(c *Config) { c.Interval = 0 },
 		"enrich.settle must not be negative":                      func(c *Config) { c.Settle = -1 },
+		"enrich.gone_after must not be negative":                  func(c *Config) { c.GoneAfter = -1 },
 		"enrich.retry_max must not be less than enrich.retry_min": func(c *Config) { c.RetryMax = 0 },
 		"sizes are GPUs, from 1 to 65535, in rising order":        func(c *Config) { c.SlotSizes = []int{4, 2} },
 		`"nvlm" is no membership source: want some of `:           func(c *Config) { c.Precedence = []string{"nvlm"} },

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // partitionOf names one Kafka partition behind a raw table.
@@ -33,7 +35,8 @@ type runState struct {
 	unseenAt time.Time              // when source records were last looked at for that
 }
 
-const passName = "judge"
+// Name is what the passes are called in pass_progress.
+const Name = "judge"
 
 // load reads how far the passes have come.
 func (p *Passes) load(ctx context.Context) error {
@@ -43,7 +46,7 @@ func (p *Passes) load(ctx context.Context) error {
 	}
 	s.next, s.clusters, s.watermark = map[partitionOf]int64{}, map[string]*cluster{}, 0
 	rows, err := p.conn.Query(ctx, `SELECT raw_table, kafka_partition, next_offset, version FROM pass_progress
-		WHERE pass = '`+passName+`' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
+		WHERE pass = '`+Name+`' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
 	if err != nil {
 		return fmt.Errorf("read progress: %w", err)
 	}
@@ -72,7 +75,7 @@ func (p *Passes) load(ctx context.Context) error {
 func (p *Passes) beginPass(ctx context.Context) error {
 	newest := p.state.watermark
 	if p.state.unclean {
-		for _, table := range []string{"membership", "node_states", "attempts", "placements", "verdicts"} {
+		for _, table := range []string{schema.TableMembership, schema.TableNodeStates, schema.TableAttempts, schema.TablePlacements, schema.TableVerdicts} {
 			var v uint64
 			if err := p.conn.QueryRow(ctx, "SELECT max(version) FROM "+table).Scan(&v); err != nil {
 				return fmt.Errorf("read the newest version of %s: %w", table, err)
@@ -86,11 +89,11 @@ func (p *Passes) beginPass(ctx context.Context) error {
 
 // finish writes the progress of a pass: its last statement.
 func (p *Passes) finish(ctx context.Context, b batch) error {
-	w := &writer{table: "pass_progress"}
+	w := &writer{table: schema.TablePassProgress}
 	for _, r := range b {
-		w.add(passName, r.Table, r.Partition, r.To, p.version)
+		w.add(Name, r.Table, r.Partition, r.To, p.version)
 	}
-	w.add(passName, progressMarker, int32(0), int64(0), p.version)
+	w.add(Name, progressMarker, int32(0), int64(0), p.version)
 	p.state.finishing = p.version
 	if err := p.write(ctx, w); err != nil {
 		return err
@@ -114,7 +117,7 @@ var ErrNotAlone = errors.New("another enrich stage, or a rejudge, works on the s
 
 // newestProgress gives the version of the newest progress, in the shape of the questions of batch.
 const newestProgress = "SELECT '" + progressMarker + "' AS raw, toInt32(0) AS partition, toInt64(0), toInt64(max(version)), toDateTime64(0, 3, 'UTC'), emptyArrayString()" +
-	" FROM pass_progress WHERE pass = '" + passName + "' AND raw_table = '" + progressMarker + "'"
+	" FROM pass_progress WHERE pass = '" + Name + "' AND raw_table = '" + progressMarker + "'"
 
 // Alone is ErrNotAlone when the newest progress in the table is not that of whoever asks: finished is the version of the last
 // pass that they know to have finished, finishing of the last one whose progress they sent, stored or not.

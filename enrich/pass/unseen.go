@@ -37,7 +37,7 @@ type compared struct {
 // unseen ends what ended while no collector ran: runs, nodes and places that a source told of before its collector
 // started, and has not since it said that it has told all that is listed. It does so by records in the words that the
 // collector itself would have used, so that whoever follows the topics learns of it, and a record that was only late
-// refutes it. It waits for cfg.Settle, because topics are not loaded in step, and must run when all that is loaded is judged.
+// refutes it. It waits for cfg.GoneAfter, because topics are not loaded in step, and must run when all that is loaded is judged.
 func (p *Passes) unseen(ctx context.Context) error {
 	now := p.now()
 	if p.emit == nil || now.Sub(p.state.unseenAt) < unseenEvery {
@@ -80,7 +80,7 @@ func (p *Passes) unseen(ctx context.Context) error {
 
 // toldInFull reads what collectors say to have told in full, the newest of each.
 func (p *Passes) toldInFull(ctx context.Context, now time.Time) (out []told, err error) {
-	until := now.Add(-p.cfg.Settle)
+	until := now.Add(-p.cfg.GoneAfter)
 	err = p.ask(ctx, question{file: "unseen_told", params: clickhouse.Parameters{
 		"from": millis(until.Add(-unseenAgain).UnixMilli()), "until": millis(until.UnixMilli()),
 	}}, func(rows driver.Rows) error {
@@ -199,7 +199,7 @@ func (p *Passes) late(ctx context.Context, t told, said []told, now time.Time) (
 	}
 	err = p.ask(ctx, question{
 		file: "unseen_late", names: []string{"source"}, wanted: namesOf(sources),
-		params: clickhouse.Parameters{"cluster": t.cluster, "from": millis(now.Add(-p.cfg.Settle).UnixMilli()), "good": millis(t.good)},
+		params: clickhouse.Parameters{"cluster": t.cluster, "from": millis(now.Add(-p.cfg.GoneAfter).UnixMilli()), "good": millis(t.good)},
 	}, func(driver.Rows) error {
 		late = true
 		return nil

@@ -57,6 +57,7 @@ const settled6 = 6 * time.Minute // longer than what is said has to settle
 // TestWhatEndedWhileNoCollectorRan: the collector was away from 10:30 to 12:00.
 func TestWhatEndedWhileNoCollectorRan(t *testing.T) {
 	s := newStore(t)
+	s.cfg.Settle = time.Hour // another matter
 	s.feed(parseCase(t, twoRacks+`
 10:00:00 job id=1 run=a start=10:00:00 nodes=a1 gpus=4                      # gone at 12:00
 10:00:00 job id=2 run=b start=10:00:00 nodes=a2 gpus=4                      # runs on

@@ -37,7 +37,7 @@ func BenchmarkHour(b *testing.B) {
 					return err
 				})
 			}
-			if err := together(ctx, work); err != nil {
+			if err := inParallel(ctx, work); err != nil {
 				b.Fatal(err)
 			}
 		}

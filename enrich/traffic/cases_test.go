@@ -94,7 +94,7 @@ func (s *store) lines(t testing.TB, query string) []string {
 // at reads "12:30" as minutes and seconds after the start; "-" is never.
 func at(t testing.TB, s string) string {
 	t.Helper()
-	when := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+	when := clickhouse.OpenEnd
 	if s != "-" {
 		minutes, seconds, _ := strings.Cut(s, ":")
 		m, err := strconv.Atoi(minutes)

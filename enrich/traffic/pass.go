@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillway-io/spillway/enrich/pass"
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
 // state is what the pass remembers; all of it can be read again from the tables.
@@ -55,7 +56,7 @@ func (p *Pass) Once(ctx context.Context) error {
 	var judged, newest uint64
 	// The number of rows and the newest load time are kept with every part: this reads no rows.
 	err := p.conn.QueryRow(ctx, `SELECT toString((SELECT (count(), max(loaded_at)) FROM counters)),
-		(SELECT max(version) FROM pass_progress WHERE pass = 'judge' AND raw_table = ''), (SELECT max(version) FROM pass_progress WHERE pass = 'traffic')`).
+		(SELECT max(version) FROM pass_progress WHERE pass = '`+pass.Name+`' AND raw_table = ''), (SELECT max(version) FROM pass_progress WHERE pass = '`+passName+`')`).
 		Scan(&seen, &judged, &newest)
 	if err == nil {
 		err = pass.Alone(newest, p.state.finished, p.state.finishing)
@@ -111,7 +112,7 @@ func (p *Pass) load(ctx context.Context) error {
 	}
 	s.next, s.hours = map[int32]int64{}, map[time.Time]bool{}
 	rows, err := p.conn.Query(ctx, `SELECT raw_table, kafka_partition, next_offset, version FROM pass_progress
-		WHERE pass = 'traffic' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
+		WHERE pass = '`+passName+`' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
 	if err != nil {
 		return fmt.Errorf("read progress of counters: %w", err)
 	}
@@ -125,7 +126,7 @@ func (p *Pass) load(ctx context.Context) error {
 			return fmt.Errorf("read progress of counters: %w", err)
 		}
 		s.finished = max(s.finished, version)
-		if table == "counters" {
+		if table == schema.TableCounters {
 			s.next[partition] = next
 		} else {
 			s.judged = uint64(next)
@@ -136,7 +137,7 @@ func (p *Pass) load(ctx context.Context) error {
 	}
 	// A pass that did not finish may have written newer rows; they are written over.
 	s.version = max(s.version, s.finished)
-	for _, table := range []string{"counters_minute", "job_traffic", "traffic_evidence"} {
+	for _, table := range []string{schema.TableCountersMinute, schema.TableJobTraffic, schema.TableTrafficEvidence} {
 		var v uint64
 		if err := p.conn.QueryRow(ctx, "SELECT max(version) FROM "+table).Scan(&v); err != nil {
 			return fmt.Errorf("read the newest version of %s: %w", table, err)
@@ -233,7 +234,7 @@ func (p *Pass) count(ctx context.Context, minutes []time.Time) (touched []key, e
 			return err
 		})
 	}
-	if err := together(ctx, work); err != nil {
+	if err := inParallel(ctx, work); err != nil {
 		return nil, err
 	}
 	for _, m := range minutes {
@@ -243,8 +244,8 @@ func (p *Pass) count(ctx context.Context, minutes []time.Time) (touched []key, e
 	return touched, nil
 }
 
-// together does all of the work, some at a time, and stops at the first error.
-func together(ctx context.Context, work []func(context.Context) error) error {
+// inParallel does all of the work, some at a time, and stops at the first error.
+func inParallel(ctx context.Context, work []func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for _, w := range work {
@@ -486,11 +487,12 @@ func (p *Pass) finish(ctx context.Context, batch map[int32]int64, judged uint64)
 	}
 	defer b.Close()
 	for partition, next := range batch {
-		if err := b.Append(passName, "counters", partition, next, p.state.version); err != nil {
+		if err := b.Append(passName, schema.TableCounters, partition, next, p.state.version); err != nil {
 			return fmt.Errorf("write progress of counters: %w", err)
 		}
 	}
-	if err := b.Append(passName, "placements", int32(0), int64(judged), p.state.version); err != nil {
+	// Placements are followed by version, so this row's next_offset holds one: up to it they are taken in.
+	if err := b.Append(passName, schema.TablePlacements, int32(0), int64(judged), p.state.version); err != nil {
 		return fmt.Errorf("write progress of counters: %w", err)
 	}
 	p.state.finishing = p.state.version

@@ -174,8 +174,19 @@ func Eventually(t testing.TB, within time.Duration, ok func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("after %s still: %v", within, err)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// Until is Eventually for a condition, which what names as it will be, and waits for a minute at most.
+func Until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	Eventually(t, time.Minute, func() error {
+		if holds() {
+			return nil
+		}
+		return fmt.Errorf("not so: %s", what)
+	})
 }
 
 // quiet passes only what somebody running tests should see: the one long download, and trouble.

@@ -29,6 +29,6 @@ func DefaultConfig() Config {
 			"serve":     {ServiceClasses: []string{"inference"}, Pattern: PatternNone, Share: 0},
 		},
 		Mix:        []Gang{{1, .20}, {2, .18}, {4, .13}, {8, .08}, {12, .02}, {16, .05}, {18, .02}},
-		StaleAfter: 2 * time.Minute, Expires: 20 * time.Second, TopologyLabel: "nvidia.com/gpu.clique",
+		StaleAfter: 30 * time.Second, Expires: 20 * time.Second, TopologyLabel: "nvidia.com/gpu.clique",
 	}
 }

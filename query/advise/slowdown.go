@@ -27,17 +27,19 @@ type Traffic struct {
 	Share float64
 }
 
-// Links are the speeds of the fabric for one GPU in one direction, in GB/s.
+// Links are the speeds of the fabric for one GPU in one direction, in GB/s. In YAML they are the `api.links` of the
+// configuration, whose levels stand in `advise.levels`.
 type Links struct {
 	// Domain is the speed inside an NVLink domain.
-	Domain float64 `json:"domain_GBps"`
+	Domain float64 `json:"domain_GBps" yaml:"domain_gb_s"`
 	// Levels are the speeds between domains that share a level, by the level's name.
-	Levels map[string]float64 `json:"levels_GBps"`
-	// Cluster is the speed between domains that share no level that has a speed.
-	Cluster float64 `json:"cluster_GBps"`
+	Levels map[string]float64 `json:"levels_GBps" yaml:"-"`
+	// Cluster is the speed of the scale-out network between domains that share no level that has a speed.
+	Cluster float64 `json:"cluster_GBps" yaml:"scale_out_gb_s"`
 }
 
-// DefaultLinks are those of a GB200 NVL72 with one 400 Gb/s NIC a GPU: the eighteenfold cliff.
+// DefaultLinks are those of a GB200 NVL72 with one 400 Gb/s NIC a GPU, the eighteenfold cliff: NVLink 5 moves 900 GB/s per
+// GPU and direction (NVIDIA GB200 NVL72 data sheet: 1.8 TB/s both ways), NDR InfiniBand 400 Gb/s = 50 GB/s.
 func DefaultLinks() Links { return Links{Domain: 900, Cluster: 50} }
 
 // across is the speed between the parts, and the name of the level that gives it.

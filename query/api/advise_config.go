@@ -10,7 +10,6 @@ import (
 	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/query/ledger"
 	"github.com/spillway-io/spillway/query/live"
-	"github.com/spillway-io/spillway/query/read"
 )
 
 // AdviseConfig is the `advise` block of the configuration.
@@ -32,7 +31,7 @@ type AdviseConfig struct {
 func DefaultAdviseConfig() AdviseConfig {
 	d := advise.DefaultConfig()
 	return AdviseConfig{
-		MaxAge: 30 * time.Second, MaxTopologyLag: 30 * time.Second, MaxConcurrent: 32, Expires: d.Expires, Strategy: d.Strategy.Name(), TopologyLabel: d.TopologyLabel,
+		MaxAge: d.StaleAfter, MaxTopologyLag: 30 * time.Second, MaxConcurrent: 32, Expires: d.Expires, Strategy: d.Strategy.Name(), TopologyLabel: d.TopologyLabel,
 		Levels: map[string]float64{}, Classes: d.Classes, Feed: live.DefaultConfig(), Ledger: ledger.DefaultConfig(),
 	}
 }
@@ -85,9 +84,10 @@ func (c AdviseConfig) Validate() error {
 }
 
 // config is what query/advise is told.
-func (c AdviseConfig) config(links read.Links) *advise.Config {
+func (c AdviseConfig) config(links advise.Links) *advise.Config {
 	out := advise.DefaultConfig()
-	out.Links = advise.Links{Domain: links.DomainGBs, Cluster: links.ScaleOutGBs, Levels: c.Levels}
+	links.Levels = c.Levels
+	out.Links = links
 	out.Strategy, _ = advise.Named(c.Strategy, advise.Options{Links: out.Links})
 	out.Classes, out.StaleAfter, out.Expires, out.TopologyLabel = c.Classes, c.MaxAge, c.Expires, c.TopologyLabel
 	return &out

@@ -5,7 +5,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/spillway-io/spillway/query/read"
+	"github.com/spillway-io/spillway/query/advise"
 )
 
 // Config is the `api` block of the configuration.
@@ -14,13 +14,13 @@ type Config struct {
 	TokenFile     string        `yaml:"token_file"`     // bearer token every /v1 call must carry; empty = none
 	Timeout       time.Duration `yaml:"timeout"`        // of one answer
 	MaxConcurrent int           `yaml:"max_concurrent"` // answers in work at once; more get 503
-	Links         read.Links    `yaml:"links"`          // bandwidth per GPU and direction, per level
+	Links         advise.Links  `yaml:"links"`          // bandwidth per GPU and direction, per level
 	MetricSizes   []uint32      `yaml:"metric_sizes"`   // slot sizes in GPUs that /metrics counts, each a series a domain
 }
 
 // DefaultConfig listens on loopback without a token.
 func DefaultConfig() Config {
-	return Config{Listen: "127.0.0.1:8470", Timeout: 10 * time.Second, MaxConcurrent: 64, Links: read.DefaultLinks(),
+	return Config{Listen: "127.0.0.1:8470", Timeout: 10 * time.Second, MaxConcurrent: 64, Links: advise.DefaultLinks(),
 		MetricSizes: []uint32{8, 16, 32, 64, 72}}
 }
 
@@ -38,9 +38,9 @@ func (c Config) Validate() error {
 	if c.MaxConcurrent <= 0 || c.Timeout <= 0 {
 		return fmt.Errorf("api.max_concurrent %d and api.timeout %s must be positive", c.MaxConcurrent, c.Timeout)
 	}
-	if c.Links.DomainGBs <= 0 || c.Links.ScaleOutGBs <= 0 {
+	if c.Links.Domain <= 0 || c.Links.Cluster <= 0 {
 		return fmt.Errorf("api.links: domain_gb_s %g and scale_out_gb_s %g must be positive GB/s per GPU and direction",
-			c.Links.DomainGBs, c.Links.ScaleOutGBs)
+			c.Links.Domain, c.Links.Cluster)
 	}
 	return nil
 }

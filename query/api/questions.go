@@ -14,7 +14,7 @@ func (s *Server) questionRoutes() {
 	get(s, "compare-job", "/v1/jobs/{job}/compare", "A run against earlier ones of the same user and name", s.compare)
 	get(s, "list-exceptions", "/v1/exceptions", "Running jobs whose life-cycle facts do not fit together", s.exceptions)
 	get(s, "compare-views", "/v1/views", "Where the scheduler's view of the nodes and Spillway's differ", s.views)
-	get(s, "list-outcomes", "/v1/outcomes", "What became of what jobs asked of the topology, by queue", s.wishes)
+	get(s, "list-outcomes", "/v1/outcomes", "What became of what jobs asked of the topology, by queue", s.asked)
 	get(s, "get-occupancy", "/v1/audit/occupancy", "Who held GPUs of one NVLink domain over a time", s.occupancy)
 }
 
@@ -24,7 +24,7 @@ type SpanParam struct {
 	Until time.Time `query:"until" doc:"RFC 3339; empty = now."`
 }
 
-type wishesParam struct {
+type askedParam struct {
 	ClusterParam
 	SpanParam
 }
@@ -60,12 +60,12 @@ func (s *Server) views(ctx context.Context, in *ClusterParam) (*read.Views, erro
 	return s.deps.Reader.Views(ctx, in.Cluster)
 }
 
-func (s *Server) wishes(ctx context.Context, in *wishesParam) (*read.Wishes, error) {
+func (s *Server) asked(ctx context.Context, in *askedParam) (*read.Asked, error) {
 	since, until, err := s.span(in.SpanParam)
 	if err != nil {
 		return nil, err
 	}
-	return s.deps.Reader.Wishes(ctx, in.Cluster, since, until)
+	return s.deps.Reader.Asked(ctx, in.Cluster, since, until)
 }
 
 func (s *Server) occupancy(ctx context.Context, in *occupancyParam) (*read.Occupancy, error) {

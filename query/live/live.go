@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/query/advise"
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -302,10 +303,10 @@ func names(views map[string]*View) []string {
 
 // topics that are followed, with the raw table of each.
 var topics = []struct{ topic, table string }{
-	{event.TopicPlacement, "placement_events"},
-	{event.TopicNode, "node_events"},
-	{event.TopicMembership, "membership_events"},
-	{event.TopicSource, "source_events"},
+	{event.TopicPlacement, schema.TablePlacementEvents},
+	{event.TopicNode, schema.TableNodeEvents},
+	{event.TopicMembership, schema.TableMembershipEvents},
+	{event.TopicSource, schema.TableSourceEvents},
 }
 
 // partition is one partition of a topic.
@@ -526,7 +527,7 @@ func (s *session) covered(done map[offsetKey]int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, offset := range s.moved {
-		if done[offsetKey{"membership_events", id}] <= offset {
+		if done[offsetKey{schema.TableMembershipEvents, id}] <= offset {
 			return false
 		}
 	}
@@ -539,13 +540,13 @@ func (s *session) inherit(old *session, done map[offsetKey]int64) (behind bool) 
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	for id, offset := range old.moved {
-		if done[offsetKey{"membership_events", id}] <= offset {
+		if done[offsetKey{schema.TableMembershipEvents, id}] <= offset {
 			s.moved[id], behind = offset, true
 		}
 	}
 	for at, changes := range old.unfolded {
 		for _, c := range changes {
-			if done[offsetKey{"membership_events", at.partition}] <= c.offset {
+			if done[offsetKey{schema.TableMembershipEvents, at.partition}] <= c.offset {
 				s.unfolded[at] = lacks(s.unfolded[at], c)
 			}
 		}

@@ -14,14 +14,12 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"github.com/spillway-io/spillway/query/advise"
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
 //go:embed sql/*.sql
 var sqlFiles embed.FS
-
-// openEnd is how the tables write "still so".
-var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // offsetKey names a partition by its raw table.
 type offsetKey struct {
@@ -88,7 +86,7 @@ func (s *session) loadNodes(ctx context.Context, conn driver.Conn, now time.Time
 		Removed     bool    `ch:"removed"`
 		Revision    uint64  `ch:"revision"`
 	}
-	rows, err := ask[row](ctx, conn, "nodes", at("open", openEnd))
+	rows, err := ask[row](ctx, conn, "nodes", at("open", schema.OpenEnd))
 	if err != nil {
 		return err
 	}
@@ -157,7 +155,7 @@ type memberRow struct {
 }
 
 func (s *session) loadTopology(ctx context.Context, conn driver.Conn, _ time.Time) error {
-	rows, err := ask[memberRow](ctx, conn, "topology", at("open", openEnd))
+	rows, err := ask[memberRow](ctx, conn, "topology", at("open", schema.OpenEnd))
 	if err != nil {
 		return err
 	}
@@ -291,7 +289,7 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 		CheckpointEvery *int64 `ch:"checkpoint_every_ms"`
 		RestartTakes    *int64 `ch:"restart_ms"`
 	}
-	rows, err := ask[row](ctx, conn, "holds", at("open", openEnd))
+	rows, err := ask[row](ctx, conn, "holds", at("open", schema.OpenEnd))
 	if err != nil {
 		return err
 	}
@@ -366,7 +364,7 @@ func (s *session) loadSources(ctx context.Context, conn driver.Conn, now time.Ti
 			report.GoodAtMs = event.Millis(*r.GoodAt)
 		}
 		s.cluster(r.Cluster).source(report)
-		key := offsetKey{"source_events", int(r.Partition)}
+		key := offsetKey{schema.TableSourceEvents, int(r.Partition)}
 		from[key] = max(from[key], r.Last+1)
 	}
 	return err

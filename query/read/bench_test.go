@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
@@ -86,7 +87,7 @@ func BenchmarkReport(b *testing.B) {
 			SELECT 'c', concat('d', toString(number % 139)), toDateTime('2026-11-22 00:00:00') + 300 * intDiv(number, 139), 18, number % 18, 72, 72,
 			4 * (number % 18), [1, 4, 64], [1, 1, 0], 'exact', 1 FROM numbers(139 * 2200)`)
 	for b.Loop() {
-		report, err := r.Report(context.Background(), "", noon.Add(-7*24*time.Hour), noon, 64, DefaultLinks())
+		report, err := r.Report(context.Background(), "", noon.Add(-7*24*time.Hour), noon, 64, advise.DefaultLinks())
 		if err != nil || report.Total.Placements != 50000 || len(report.Accounts) != 20 {
 			b.Fatal(report, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/advise"
 )
 
 // TestSlotRule: slots, history and report say the same of a size that was not counted, or refuse it alike.
@@ -29,7 +30,7 @@ func TestSlotRule(t *testing.T) {
 		t.Run(c.Says, func(t *testing.T) {
 			cluster := fmt.Sprint("c", i)
 			slots, err := r.Slots(ctx, cluster, uint32(c.Size))
-			report, rErr := r.Report(ctx, cluster, noon.Add(-time.Hour), noon, uint32(c.Size), DefaultLinks())
+			report, rErr := r.Report(ctx, cluster, noon.Add(-time.Hour), noon, uint32(c.Size), advise.DefaultLinks())
 			history, hErr := r.FragmentationSince(ctx, cluster, noon.Add(-time.Hour), noon, uint32(c.Size))
 			if c.Slots < 0 {
 				for asked, err := range map[string]error{"slots": err, "report": rErr, "history": hErr} {

@@ -9,16 +9,6 @@ import (
 	"github.com/spillway-io/spillway/query/advise"
 )
 
-// Links is what configuration says of the bandwidth per GPU and direction, inside a domain and between domains.
-type Links struct {
-	DomainGBs   float64 `yaml:"domain_gb_s"`    // NVLink 5: 900
-	ScaleOutGBs float64 `yaml:"scale_out_gb_s"` // one NDR400 NIC a GPU: 50
-}
-
-// DefaultLinks are a GB200 NVL72 with one 400 Gb/s NIC a GPU: NVLink 5 moves 900 GB/s per GPU and direction
-// (NVIDIA GB200 NVL72 data sheet: 1.8 TB/s both ways), NDR InfiniBand 400 Gb/s = 50 GB/s.
-func DefaultLinks() Links { return Links{DomainGBs: 900, ScaleOutGBs: 50} }
-
 // Explanation is a verdict in words, three to eight lines, cause first.
 type Explanation struct {
 	Cluster   string    `json:"cluster"`
@@ -33,7 +23,7 @@ type Explanation struct {
 
 // Explain puts one attempt of a job in words: every figure is the verdict's. The line to submit next time comes from
 // the advisor and from nowhere else.
-func Explain(job *Job, a Attempt, links Links) Explanation {
+func Explain(job *Job, a Attempt, links advise.Links) Explanation {
 	e := Explanation{Cluster: job.Cluster, JobID: job.JobID, Attempt: a.Attempt, Freshness: job.Freshness}
 	say := func(format string, args ...any) { e.Lines = append(e.Lines, fmt.Sprintf(format, args...)) }
 	who := fmt.Sprintf("job %s", job.JobID)
@@ -104,7 +94,7 @@ func (e *Explanation) pending(say func(string, ...any), who string, a Attempt) {
 	}
 }
 
-func (e *Explanation) spill(say func(string, ...any), who, size string, a Attempt, links Links) {
+func (e *Explanation) spill(say func(string, ...any), who, size string, a Attempt, links advise.Links) {
 	v := a.Verdict
 	cause := "cause not known"
 	if v.Cause != nil {
@@ -119,9 +109,9 @@ func (e *Explanation) spill(say func(string, ...any), who, size string, a Attemp
 	if v.Cause != nil {
 		say("%s", causeText(*v))
 	}
-	if links.ScaleOutGBs > 0 {
+	if links.Cluster > 0 {
 		say("Across domains a GPU gets %s GB/s, inside one %s GB/s per direction: %sx, by the configured link speeds.",
-			number(links.ScaleOutGBs), number(links.DomainGBs), number(links.DomainGBs/links.ScaleOutGBs))
+			number(links.Cluster), number(links.Domain), number(links.Domain/links.Cluster))
 	}
 	e.Advice = nextSubmit(a, *v)
 }

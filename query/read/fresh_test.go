@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/advise"
 )
 
 // stored puts one more record, of job 9 of alpha, into the raw table; no pass has judged it.
@@ -50,15 +51,15 @@ func TestEveryAnswerTellsThatRecordsWait(t *testing.T) {
 			return a.Freshness, err
 		},
 		"the report": func(r *Reader, c string) (Freshness, error) {
-			a, err := r.Report(ctx, c, day, noon, 64, DefaultLinks())
+			a, err := r.Report(ctx, c, day, noon, 64, advise.DefaultLinks())
 			return a.Freshness, err
 		},
 		"exceptions": func(r *Reader, c string) (Freshness, error) {
 			a, err := r.Exceptions(ctx, c)
 			return a.Freshness, err
 		},
-		"outcomes": func(r *Reader, c string) (Freshness, error) {
-			a, err := r.Wishes(ctx, c, day, noon)
+		"what was asked": func(r *Reader, c string) (Freshness, error) {
+			a, err := r.Asked(ctx, c, day, noon)
 			return a.Freshness, err
 		},
 	}

@@ -143,7 +143,7 @@ func TestOccupancyOfADomainOverATime(t *testing.T) {
 	}
 }
 
-func TestWishesByQueue(t *testing.T) {
+func TestAskedByQueue(t *testing.T) {
 	r := migrated(t,
 		`INSERT INTO attempts (cluster, job_id, attempt, queue, state, probe, start, version) SELECT 'c', toString(number), 'r0', if(number < 6, 'big', 'small'), 'running', number = 7, '2026-11-29 10:00:00', 1 FROM numbers(8)`,
 		`INSERT INTO verdicts (cluster, job_id, attempt, valid_from, valid_to, outcome, domains_used, excess_domains, intent, intent_met, version) VALUES
@@ -155,17 +155,17 @@ func TestWishesByQueue(t *testing.T) {
 		`INSERT INTO attempts (cluster, job_id, attempt, queue, state, start, version) VALUES ('c', '9', 'r0', 'small', 'running', '2026-11-28 10:00:00', 1)`,
 		`INSERT INTO verdicts (cluster, job_id, attempt, valid_from, valid_to, outcome, domains_used, excess_domains, intent, version) VALUES ('c', '9', 'r0', '2026-11-29 10:00:00', '2200-01-01', 'spill', 2, 1, 'none', 1)`,
 		`INSERT INTO verdicts (cluster, job_id, attempt, valid_from, valid_to, outcome, domains_used, excess_domains, intent, version) VALUES ('c', '9', 'r0', '2026-11-28 10:00:00', '2200-01-01', 'spill', 2, 1, 'none', 2)`)
-	got, err := r.Wishes(t.Context(), "", noon.Add(-24*time.Hour), noon)
+	got, err := r.Asked(t.Context(), "", noon.Add(-24*time.Hour), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mean, none := 1.5, 0.0
-	want := []Wish{
+	want := []AskedRow{
 		{Cluster: "c", Queue: "big", Asked: "preferred domain", Placements: 4, Kept: 1, Wider: 2, Unknown: 1, Excess: &mean},
 		{Cluster: "c", Queue: "big", Asked: "segment", Placements: 2, Kept: 1, BySize: 1, Wider: 1, Broken: 1, Excess: &none},
 		{Cluster: "c", Queue: "small", Asked: "none", Placements: 1, Kept: 1},
 	}
-	if diff := cmp.Diff(want, got.Wishes); diff != "" {
+	if diff := cmp.Diff(want, got.Rows); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

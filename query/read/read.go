@@ -15,6 +15,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
+	schema "github.com/spillway-io/spillway/schemas/clickhouse"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -26,9 +27,6 @@ var ErrNotFound = errors.New("not found")
 
 // ErrAmbiguous says that a name exists in several clusters and the caller must pick one.
 var ErrAmbiguous = errors.New("ambiguous")
-
-// openEnd is how the tables write "still so": any time at or after it is no time.
-var openEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Reader answers questions. It is safe for concurrent use.
 type Reader struct {
@@ -90,7 +88,7 @@ func rows[T any](ctx context.Context, r *Reader, file string, p params) ([]T, er
 
 // closed turns the open end of the tables into nil.
 func closed(t time.Time) *time.Time {
-	if t.IsZero() || !t.Before(openEnd) {
+	if t.IsZero() || !t.Before(schema.OpenEnd) {
 		return nil
 	}
 	return &t

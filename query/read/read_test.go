@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/schemas/clickhouse"
 )
 
@@ -198,7 +199,7 @@ func TestExplainPutsTheCauseFirst(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := Explain(job, a, DefaultLinks())
+			e := Explain(job, a, advise.DefaultLinks())
 			all := strings.Join(e.Lines, "\n")
 			if !strings.HasPrefix(e.Lines[0], test.first) || !strings.Contains(all, test.has) || len(e.Lines) < 3 || len(e.Lines) > 8 {
 				t.Errorf("want it to begin %q and hold %q in three to eight lines, got\n%s", test.first, test.has, all)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/spillway-io/spillway/query/advise"
 )
 
 // Report is what spills and fragmentation took of a time, in GPU-hours, by account and cause, and what to change.
@@ -86,7 +88,7 @@ const (
 // Report sums [since, until) up, for one cluster or all (empty), with slots of so many GPUs as the measure of
 // fragmentation. A size that capacity was not counted for over all of that time is an error wrapping ErrNotFound that lists the
 // sizes there are.
-func (r *Reader) Report(ctx context.Context, cluster string, since, until time.Time, slot uint32, links Links) (*Report, error) {
+func (r *Reader) Report(ctx context.Context, cluster string, since, until time.Time, slot uint32, links advise.Links) (*Report, error) {
 	if now := r.now(); until.After(now) {
 		until = now
 	}
@@ -138,7 +140,7 @@ func (r *Reader) Report(ctx context.Context, cluster string, since, until time.T
 	return out, err
 }
 
-func (r *Reader) reportOutcomes(ctx context.Context, out *Report, accounts map[[2]string]*ReportAccount, links Links) error {
+func (r *Reader) reportOutcomes(ctx context.Context, out *Report, accounts map[[2]string]*ReportAccount, links advise.Links) error {
 	type row struct {
 		Cluster    string   `ch:"cluster"`
 		Account    string   `ch:"account"`
@@ -151,7 +153,7 @@ func (r *Reader) reportOutcomes(ctx context.Context, out *Report, accounts map[[
 		Measured   uint64   `ch:"measured"`
 		LostMost   *float64 `ch:"lost_most"`
 	}
-	p := params{"cluster": out.Cluster, "domain_gb_s": number(links.DomainGBs), "scale_out_gb_s": number(links.ScaleOutGBs)}
+	p := params{"cluster": out.Cluster, "domain_gb_s": number(links.Domain), "scale_out_gb_s": number(links.Cluster)}
 	got, err := rows[row](ctx, r, "report_outcomes", p.time("since", out.Since).time("until", out.Until))
 	if err != nil {
 		return err
@@ -254,14 +256,14 @@ func (r *Reader) reportStranded(ctx context.Context, out *Report, accounts map[[
 }
 
 // basis says how each figure came about: a reader must not take exposed for lost, nor unknown for none.
-func (r *Report) basis(links Links) []string {
+func (r *Report) basis(links advise.Links) []string {
 	out := []string{
 		"Exposed: GPU-hours that spilled placements held. A spill may have slowed all of them; how much of it is lost depends on their traffic.",
 	}
 	if r.Total.LostMost != nil {
 		out = append(out, fmt.Sprintf("Lost: from measured scale-out traffic. At least nothing, if it was all hidden behind computing; at most the time the bytes "+
 			"took at %s GB/s a GPU less what NVLink would have needed at %s GB/s. Only the time that was measured counts, at its mean rate: bursts may have cost more.",
-			number(links.ScaleOutGBs), number(links.DomainGBs)))
+			number(links.Cluster), number(links.Domain)))
 	}
 	if r.Total.Spilled > 0 && (r.Total.LostMost == nil || r.Total.UnmeasuredGPUHours > 0) {
 		out = append(out, fmt.Sprintf("No basis: for %.0f exposed GPU-hours no scale-out traffic was measured, so what they lost is unknown, not zero.", r.Total.UnmeasuredGPUHours))

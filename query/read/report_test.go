@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillway-io/spillway/query/advise"
 )
 
 func near(a, b float64) bool { return math.Abs(a-b) < 0.02 }
@@ -17,7 +19,7 @@ func TestReportCountsWhatWasExposedAndSaysWhatItDoesNotKnow(t *testing.T) {
 	if err := r.conn.Exec(ctx, "TRUNCATE TABLE traffic_evidence"); err != nil {
 		t.Fatal(err)
 	}
-	got, err := r.Report(ctx, "", noon.Add(-2*time.Hour), noon, 64, DefaultLinks())
+	got, err := r.Report(ctx, "", noon.Add(-2*time.Hour), noon, 64, advise.DefaultLinks())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +52,7 @@ func TestReportCountsWhatWasExposedAndSaysWhatItDoesNotKnow(t *testing.T) {
 
 func TestReportSharesStrandedGPUsByWhoHeldTheRest(t *testing.T) {
 	r := seeded(t)
-	got, err := r.Report(context.Background(), "alpha", noon.Add(-2*time.Hour), noon, 64, DefaultLinks())
+	got, err := r.Report(context.Background(), "alpha", noon.Add(-2*time.Hour), noon, 64, advise.DefaultLinks())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +73,12 @@ func TestReportSharesStrandedGPUsByWhoHeldTheRest(t *testing.T) {
 		('alpha', '8', 'r0', 0, '2026-11-29 11:00:00', '2026-11-29 11:10:00', 'spill', 8, ['rack01', 'rack02'], [4, 4], 100)`); err != nil {
 		t.Fatal(err)
 	}
-	nobody, err := later.Report(context.Background(), "alpha", noon.Add(-30*time.Minute), noon, 64, DefaultLinks())
+	nobody, err := later.Report(context.Background(), "alpha", noon.Add(-30*time.Minute), noon, 64, advise.DefaultLinks())
 	if err != nil || nobody.Stranded.EmptyGPUHours != nobody.Stranded.StrandedGPUHours || !near(nobody.Stranded.StrandedGPUHours, 4) {
 		t.Errorf("nobody: got %+v %v, want 8 GPUs for half an hour", nobody.Stranded, err)
 	}
 	// Of whole nodes every free one is a slot of 4.
-	whole, err := r.Report(context.Background(), "alpha", noon.Add(-2*time.Hour), noon, 4, DefaultLinks())
+	whole, err := r.Report(context.Background(), "alpha", noon.Add(-2*time.Hour), noon, 4, advise.DefaultLinks())
 	if err != nil || whole.Stranded.StrandedGPUHours > 5 {
 		t.Errorf("slots of 4: got %+v %v", whole.Stranded, err)
 	}
@@ -92,7 +94,7 @@ func TestReportBoundsTheLossWhereTrafficWasMeasured(t *testing.T) {
 	}
 	measured := func() ReportUse {
 		t.Helper()
-		got, err := r.Report(ctx, "alpha", noon.Add(-2*time.Hour), noon, 64, DefaultLinks())
+		got, err := r.Report(ctx, "alpha", noon.Add(-2*time.Hour), noon, 64, advise.DefaultLinks())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,11 +124,11 @@ func TestReportBoundsTheLossWhereTrafficWasMeasured(t *testing.T) {
 func TestReportOfNothing(t *testing.T) {
 	r := seeded(t)
 	ctx := context.Background()
-	got, err := r.Report(ctx, "", noon.Add(-1000*time.Hour), noon.Add(-999*time.Hour), 64, DefaultLinks())
+	got, err := r.Report(ctx, "", noon.Add(-1000*time.Hour), noon.Add(-999*time.Hour), 64, advise.DefaultLinks())
 	if err != nil || got.Total.Placements != 0 || len(got.Changes) != 0 || got.Accounts == nil {
 		t.Errorf("got %+v %v", got, err)
 	}
-	if _, err := r.Report(ctx, "", noon.Add(time.Hour), noon.Add(2*time.Hour), 64, DefaultLinks()); !errors.Is(err, ErrNotFound) {
+	if _, err := r.Report(ctx, "", noon.Add(time.Hour), noon.Add(2*time.Hour), 64, advise.DefaultLinks()); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the future: got %v", err)
 	}
 }

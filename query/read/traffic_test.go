@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-io/spillway/query/advise"
 )
 
 func TestTrafficStandsWithTheVerdict(t *testing.T) {
@@ -26,7 +28,7 @@ func TestTrafficStandsWithTheVerdict(t *testing.T) {
 		if got := job.Attempts[1].Verdict.Traffic; got == nil || got.Evidence != "confirmed" || *got.NVLinkGBs != 150 {
 			t.Errorf("run 0: %+v, want the newest word, confirmed", got)
 		}
-		e := strings.Join(Explain(job, job.Attempts[0], DefaultLinks()).Lines, "\n")
+		e := strings.Join(Explain(job, job.Attempts[0], advise.DefaultLinks()).Lines, "\n")
 		if !strings.Contains(e, "silent fallback") || !strings.Contains(e, "0.1 GB/s over NVLink and 60 GB/s") || !strings.Contains(e, "n9") {
 			t.Errorf("explained as\n%s", e)
 		}
@@ -39,7 +41,7 @@ func TestTrafficStandsWithTheVerdict(t *testing.T) {
 		if got := job.Attempts[0].Verdict.Traffic; got != nil {
 			t.Errorf("got %+v, want null", got)
 		}
-		if e := strings.Join(Explain(job, job.Attempts[0], DefaultLinks()).Lines, "\n"); !strings.Contains(e, "not measured") {
+		if e := strings.Join(Explain(job, job.Attempts[0], advise.DefaultLinks()).Lines, "\n"); !strings.Contains(e, "not measured") {
 			t.Errorf("explained as\n%s", e)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // Raw tables, one a topic of the contract: written by ingest/load only.
@@ -54,6 +55,10 @@ const (
 // TableSchemaSteps is the ledger of applied steps.
 const TableSchemaSteps = "schema_steps"
 
+// OpenEnd is the end of what has not ended: the tables write it where something is still so, as no column of a time in
+// force is NULL. SQL writes it as the text '2200-01-01', and compares valid_to >= it.
+var OpenEnd = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // RawTables lists the raw tables.
 func RawTables() []string {
 	return []string{
@@ -62,7 +67,7 @@ func RawTables() []string {
 	}
 }
 
-// DerivedTables lists the derived tables.
+// DerivedTables lists the tables that hold no raw records: the derived ones, and the advisor's.
 func DerivedTables() []string {
 	return []string{
 		TableMembership, TableMembershipFacts, TableNodeStates, TableNodeFacts, TableAttempts, TablePlacements,

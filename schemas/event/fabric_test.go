@@ -2,31 +2,31 @@ package event
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
 func TestFabricHealth(t *testing.T) {
+	const quiet, bad, good = HealthNotTold, HealthBad, HealthGood
 	for name, c := range map[string]struct {
-		mask   uint32
-		faults []string
+		mask uint32
+		want FabricHealth
 	}{
-		"zero tells nothing":                                   {0, nil},
-		"0xaa is healthy though no bit pattern is zero":        {0xaa, nil},
-		"0x1aa is healthy with a good configuration":           {0x1aa, nil},
-		"0x11aa is healthy with a partition":                   {0x11aa, nil},
-		"0x51aa is healthy with a connected manager":           {0x51aa, nil},
-		"degraded bandwidth":                                   {0xa9, []string{"degraded_bandwidth"}},
-		"an unhealthy route and a recovery":                    {0x96, []string{"route_recovery", "route_unhealthy"}},
-		"an access timeout":                                    {0x6a, []string{"access_timeout_recovery"}},
-		"a wrong chassis serial number":                        {0x3aa, []string{"incorrect_configuration:chassis_serial_number"}},
-		"no partition and no manager":                          {0xa1aa, []string{"no_partition_assigned", "fabric_manager_disconnected"}},
-		"values that no driver documents are no fault":         {0xff, nil},
-		"a configuration that no driver documents is no fault": {0xfaa, nil},
+		"zero tells nothing":                                   {0, FabricHealth{}},
+		"0xaa is healthy though no bit pattern is zero":        {0xaa, FabricHealth{good, good, good, good, quiet, "", quiet, quiet}},
+		"0x1aa is healthy with a good configuration":           {0x1aa, FabricHealth{good, good, good, good, good, "", quiet, quiet}},
+		"0x11aa is healthy with a partition":                   {0x11aa, FabricHealth{good, good, good, good, good, "", good, quiet}},
+		"0x51aa is healthy with a connected manager":           {0x51aa, FabricHealth{good, good, good, good, good, "", good, good}},
+		"degraded bandwidth":                                   {0xa9, FabricHealth{bad, good, good, good, quiet, "", quiet, quiet}},
+		"an unhealthy route and a recovery":                    {0x96, FabricHealth{good, bad, bad, good, quiet, "", quiet, quiet}},
+		"an access timeout":                                    {0x6a, FabricHealth{good, good, good, bad, quiet, "", quiet, quiet}},
+		"a wrong chassis serial number":                        {0x3aa, FabricHealth{good, good, good, good, bad, "chassis_serial_number", quiet, quiet}},
+		"no partition and no manager":                          {0xa1aa, FabricHealth{good, good, good, good, good, "", bad, bad}},
+		"values that no driver documents are no fault":         {0xff, FabricHealth{}},
+		"a configuration that no driver documents is no fault": {0xfaa, FabricHealth{good, good, good, good, quiet, "", quiet, quiet}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := DecodeFabricHealth(c.mask).Faults(); !slices.Equal(got, c.faults) {
-				t.Errorf("faults of %#x: %v, want %v", c.mask, got, c.faults)
+			if got := DecodeFabricHealth(c.mask); got != c.want {
+				t.Errorf("%#x is %+v, want %+v", c.mask, got, c.want)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ WITH
             ORDER BY version DESC
             LIMIT 1 BY cluster, node, source, valid_from
         )
-        WHERE is_deleted = 0 AND valid_to = toDateTime64('2200-01-01 00:00:00', 3, 'UTC')
+        WHERE is_deleted = 0 AND valid_to >= '2200-01-01'
     )
 SELECT said.cluster AS cluster, said.node AS node, said.source AS source, '' AS topology, min(said.revision) AS first
 FROM said

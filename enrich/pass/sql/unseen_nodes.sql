@@ -9,7 +9,7 @@ FROM
     ORDER BY version DESC
     LIMIT 1 BY node, valid_from
 )
-WHERE NOT is_deleted AND NOT removed AND valid_to = toDateTime64('2200-01-01 00:00:00', 3, 'UTC') AND node NOT IN
+WHERE NOT is_deleted AND NOT removed AND valid_to >= '2200-01-01' AND node NOT IN
 (
     SELECT node
     FROM node_events

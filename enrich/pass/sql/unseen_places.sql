@@ -10,7 +10,7 @@ FROM
     ORDER BY version DESC
     LIMIT 1 BY node, topology, valid_from
 )
-WHERE NOT is_deleted AND reason != 'removed' AND valid_to = toDateTime64('2200-01-01 00:00:00', 3, 'UTC') AND (node, topology) NOT IN
+WHERE NOT is_deleted AND reason != 'removed' AND valid_to >= '2200-01-01' AND (node, topology) NOT IN
 (
     SELECT node, topology
     FROM membership_events

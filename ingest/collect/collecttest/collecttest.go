@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -72,7 +73,7 @@ func Run(t *testing.T, s Source) {
 		out := &Sink{}
 		out.Block()
 		stop := start(t, s.New(t), out)
-		eventually(t, "a call of Emit", func() bool { return out.Calls() > 0 })
+		testenv.Until(t, "a call of Emit", func() bool { return out.Calls() > 0 })
 		stop()
 		if n := len(out.Records()); n > 0 {
 			t.Errorf("%d records although none was taken", n)
@@ -98,7 +99,7 @@ func Run(t *testing.T, s Source) {
 		defer func() { stop() }()
 		// Long enough for several reads, each of which fails.
 		end := time.Now().Add(200 * time.Millisecond)
-		eventually(t, "several reads", func() bool { return time.Now().After(end) })
+		testenv.Until(t, "several reads", func() bool { return time.Now().After(end) })
 		for _, r := range out.Records() {
 			if src, ok := r.(*event.Source); !ok || src.Problem == "" || src.GoodAtMs != nil {
 				t.Errorf("emitted from a source that answers only in part: %v", r)
@@ -288,20 +289,5 @@ func (s *Sink) Records() []event.Record {
 // Wait waits until a condition on the records holds.
 func (s *Sink) Wait(t *testing.T, what string, holds func([]event.Record) bool) {
 	t.Helper()
-	eventually(t, what, func() bool { return holds(s.Records()) })
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("did not come to pass: %s", what)
-		case <-tick.C:
-		}
-	}
+	testenv.Until(t, what, func() bool { return holds(s.Records()) })
 }

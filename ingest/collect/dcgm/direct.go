@@ -48,7 +48,7 @@ type direct struct {
 	argument string
 	target   scrape.Target
 	reader   *reader
-	reporter scrape.Reporter
+	reporter collect.Reporter
 
 	helper   *helper
 	smi      scrape.Command
@@ -74,7 +74,7 @@ func (c *Collector) newDirect(deps Deps) (*direct, error) {
 		return nil, err
 	}
 	d.argument = string(argument)
-	d.reporter = scrape.Reporter{
+	d.reporter = collect.Reporter{
 		Cluster: c.cfg.Cluster, Source: Name, Interval: c.cfg.Interval, Now: d.now, Log: d.log, Metrics: c.metrics,
 	}
 	return d, nil

@@ -45,7 +45,7 @@ type Collector struct {
 
 	told     map[string]told   // by node
 	failing  map[string]string // what is wrong, by what was read
-	reporter scrape.Reporter
+	reporter collect.Reporter
 }
 
 // told is the membership that was stored last.
@@ -79,7 +79,7 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 	if deps.Registerer != nil {
 		c.metrics = collect.NewMetrics(deps.Registerer, Name, c.now)
 	}
-	c.reporter = scrape.Reporter{
+	c.reporter = collect.Reporter{
 		Cluster: cfg.Cluster, Source: Name, Interval: cfg.Interval, Now: c.now, Log: c.log, Metrics: c.metrics,
 	}
 	return c, nil

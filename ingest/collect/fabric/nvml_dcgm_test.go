@@ -15,7 +15,6 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/collecttest"
-	"github.com/spillway-io/spillway/ingest/collect/scrape"
 	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/schemas/event"
 )
@@ -104,7 +103,7 @@ func TestWhatNVMLMayDo(t *testing.T) {
 			write(t, onStub(t, 3), c.line+"\n")
 			col, out := nvmlCollector(t), &collecttest.Sink{}
 			col.poll(t.Context(), out)
-			if problem := scrape.Summary(col.failing, "outputs"); len(out.Records()) > 0 || !strings.Contains(problem, c.want) {
+			if problem := collect.Summary(col.failing, "outputs"); len(out.Records()) > 0 || !strings.Contains(problem, c.want) {
 				t.Errorf("problem %q, want %q in it; records %v", problem, c.want, out.Records())
 			}
 		})
@@ -114,7 +113,7 @@ func TestWhatNVMLMayDo(t *testing.T) {
 		t.Setenv(helperEnv, "1")
 		col := nvmlCollector(t)
 		col.poll(t.Context(), &collecttest.Sink{})
-		if problem := scrape.Summary(col.failing, "outputs"); !strings.Contains(problem, "load NVML") {
+		if problem := collect.Summary(col.failing, "outputs"); !strings.Contains(problem, "load NVML") {
 			t.Errorf("problem %q", problem)
 		}
 	})

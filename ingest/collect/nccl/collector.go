@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillway-io/spillway/ingest/collect"
-	"github.com/spillway-io/spillway/ingest/collect/scrape"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -35,7 +34,7 @@ type Collector struct {
 
 	told     map[string]version // by path
 	failing  map[string]string  // by path, or pattern
-	reporter scrape.Reporter
+	reporter collect.Reporter
 }
 
 // version is a state of a file.
@@ -59,7 +58,7 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 	if deps.Registerer != nil {
 		c.metrics = collect.NewMetrics(deps.Registerer, Name, c.now)
 	}
-	c.reporter = scrape.Reporter{Cluster: cfg.Cluster, Source: Name, Interval: cfg.Interval, Now: c.now, Log: c.log, Metrics: c.metrics}
+	c.reporter = collect.Reporter{Cluster: cfg.Cluster, Source: Name, Interval: cfg.Interval, Now: c.now, Log: c.log, Metrics: c.metrics}
 	return c, nil
 }
 

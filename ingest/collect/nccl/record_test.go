@@ -16,7 +16,6 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/collecttest"
-	"github.com/spillway-io/spillway/ingest/collect/scrape"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -285,7 +284,7 @@ func TestARunIsEmittedOnceItIsOver(t *testing.T) {
 		t.Helper()
 		c.poll(t.Context(), out)
 		if n := len(out.Records()); n != want || len(c.failing) > 0 {
-			t.Errorf("%d records, want %d; problem %q", n, want, scrape.Summary(c.failing, "files"))
+			t.Errorf("%d records, want %d; problem %q", n, want, collect.Summary(c.failing, "files"))
 		}
 	}
 	runs(0) // no file yet
@@ -305,13 +304,13 @@ func TestARunIsEmittedOnceItIsOver(t *testing.T) {
 	now = now.Add(2 * cfg.Settle)
 	put(t, path, "srun: job 7 cancelled\n", now.Add(-cfg.Settle))
 	c.poll(t.Context(), out)
-	if p := scrape.Summary(c.failing, "files"); !strings.Contains(p, "not an output of nccl-tests") || !strings.Contains(p, "a.log") {
+	if p := collect.Summary(c.failing, "files"); !strings.Contains(p, "not an output of nccl-tests") || !strings.Contains(p, "a.log") {
 		t.Errorf("problem %q", p)
 	}
 	cfg.Files = []string{filepath.Join(dir, "gone", "*.log")}
 	c = testCollector(t, cfg, nil)
 	c.poll(t.Context(), out)
-	if p := scrape.Summary(c.failing, "files"); !strings.Contains(p, "no such file") {
+	if p := collect.Summary(c.failing, "files"); !strings.Contains(p, "no such file") {
 		t.Errorf("a folder that is not there: problem %q", p)
 	}
 }

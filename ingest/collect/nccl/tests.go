@@ -64,17 +64,6 @@ type Measure struct {
 	Wrong float64
 }
 
-// Hosts are the hosts of all ranks, in order of appearance.
-func (r *Result) Hosts() []string {
-	var hosts []string
-	for _, rank := range r.Ranks {
-		if !slices.Contains(hosts, rank.Host) {
-			hosts = append(hosts, rank.Host)
-		}
-	}
-	return hosts
-}
-
 // Largest is the greatest bus bandwidth of the greatest message, in bytes per second; NaN = there is no row.
 func (r *Result) Largest() float64 {
 	best, size := math.NaN(), int64(-1)

@@ -36,7 +36,7 @@ type Collector struct {
 	filter   filter
 	history  *history
 	pool     *scrape.Pool // of node_exporters; nil = this machine's sysfs is read
-	reporter scrape.Reporter
+	reporter collect.Reporter
 }
 
 // New makes a collector and starts nothing. The error says what is wrong with the configuration.
@@ -72,7 +72,7 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 		}
 		c.cfg.Sysfs.Node, _, _ = strings.Cut(host, ".")
 	}
-	c.reporter = scrape.Reporter{
+	c.reporter = collect.Reporter{
 		Cluster: cfg.Cluster, Source: Name, Interval: cfg.Interval, Now: c.now, Log: c.log, Metrics: c.metrics,
 	}
 	return c, nil

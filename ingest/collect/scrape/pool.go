@@ -113,7 +113,7 @@ func (p *Pool) Run(ctx context.Context, out collect.Emitter) error {
 	}
 	wg.Go(func() { p.discover(ctx, lists) })
 
-	s := &schedule{pool: p, byURL: map[string]*entry{}, reporter: Reporter{
+	s := &schedule{pool: p, byURL: map[string]*entry{}, reporter: collect.Reporter{
 		Cluster: p.cfg.Cluster, Source: p.deps.Name, Interval: p.cfg.Interval, Now: p.deps.Now, Log: p.deps.Log, Metrics: p.deps.Metrics,
 	}}
 	timer := time.NewTimer(0)
@@ -234,7 +234,7 @@ type schedule struct {
 
 	unasked, failing int // of the listed targets
 	lost             error
-	reporter         Reporter
+	reporter         collect.Reporter
 	logged           int
 	logSince         time.Time
 }
@@ -324,7 +324,7 @@ func (s *schedule) settle(a asked, now time.Time) {
 
 // log tells of a target that turned bad or good, but not of every one when a whole network does.
 func (s *schedule) log(e *entry, err error, now time.Time) {
-	if now.Sub(s.logSince) > reportEvery {
+	if now.Sub(s.logSince) > collect.ReportEvery {
 		s.logSince, s.logged = now, 0
 	}
 	if s.logged++; s.logged > loggedMost {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/collecttest"
+	"github.com/spillway-io/spillway/internal/testenv"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -108,7 +109,7 @@ func TestRunsThatEndedWhileNothingRanAreFoundAtTheStart(t *testing.T) {
 	})
 	polls := func() int { return restd.questions("/slurm/v0.0.42/jobs/?update_time=1795960143") }
 	before := polls()
-	eventually(t, "more polls, for changes only", func() bool { return polls() > before+3 })
+	testenv.Until(t, "more polls, for changes only", func() bool { return polls() > before+3 })
 	if n := restd.questions("/slurmdb/"); n != 1 {
 		t.Errorf("accounting was asked %d times", n)
 	}
@@ -272,12 +273,11 @@ func TestJobcompMessagesBecomeRecords(t *testing.T) {
 	cfg := restConfig(t, server.URL)
 	cfg.JobComp = JobComp{StartTopic: "start", FinishTopic: "fin", Group: "g"}
 	reg := prometheus.NewRegistry()
-	metrics := collect.NewMetrics(reg, Name, time.Now)
 	out := &collecttest.Sink{}
 	out.Refuse(1) // no message is done before its record is stored
-	stop := runCollector(t, collector(t, cfg, Deps{Messages: source, Metrics: metrics}), out)
+	stop := runCollector(t, collector(t, cfg, Deps{Messages: source, Registerer: reg}), out)
 	defer stop()
-	eventually(t, "all messages are done", func() bool { return source.finished() == 5 })
+	testenv.Until(t, "all messages are done", func() bool { return source.finished() == 5 })
 	var got []string
 	for _, r := range out.Records() {
 		if p, ok := r.(*event.Placement); ok && p.Source == SourceJobComp {
@@ -296,7 +296,7 @@ func TestJobcompMessagesBecomeRecords(t *testing.T) {
 		"spillway_collect_seen nodes":             func(v float64) bool { return v == 54 },
 		"spillway_collect_last_good_age_seconds ": func(v float64) bool { return v >= 0 && v < 60 },
 	} {
-		eventually(t, series, func() bool { return want(gathered(t, reg)[series]) })
+		testenv.Until(t, series, func() bool { return want(gathered(t, reg)[series]) })
 	}
 }
 

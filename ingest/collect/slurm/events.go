@@ -96,17 +96,17 @@ func (c *Collector) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+EventsPath, func(w http.ResponseWriter, r *http.Request) {
 		if err := c.authorized(r); err != nil {
-			c.deps.Metrics.Dropped("event_unauthorized", 1)
+			c.metrics.Dropped("event_unauthorized", 1)
 			http.Error(w, err.Error(), http.StatusUnauthorized)
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvent))
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			c.deps.Metrics.Dropped("event_too_large", 1)
+			c.metrics.Dropped("event_too_large", 1)
 			http.Error(w, fmt.Sprintf("at most %d bytes are taken; send the variables that begin with SLURM", maxEvent), http.StatusRequestEntityTooLarge)
 			return
 		} else if err != nil {
-			c.deps.Metrics.Dropped("event_cut_short", 1)
+			c.metrics.Dropped("event_cut_short", 1)
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
@@ -116,7 +116,7 @@ func (c *Collector) Handler() http.Handler {
 			rec, err = c.poller.nodeEvent(e, c.deps.Now())
 		}
 		if err != nil {
-			c.deps.Metrics.Dropped("event_unreadable", 1)
+			c.metrics.Dropped("event_unreadable", 1)
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
@@ -124,7 +124,7 @@ func (c *Collector) Handler() http.Handler {
 		case c.events <- rec:
 			w.WriteHeader(http.StatusAccepted)
 		default:
-			c.deps.Metrics.Dropped("event_queue_full", 1)
+			c.metrics.Dropped("event_queue_full", 1)
 			http.Error(w, "the pipeline is behind; go on without", http.StatusServiceUnavailable)
 		}
 	})
@@ -165,7 +165,7 @@ func (c *Collector) serve(ctx context.Context, l net.Listener) {
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
 	if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		c.deps.Metrics.Failed("events")
+		c.metrics.Failed("events")
 		c.log.Error("serve prolog and epilog events", "error", err)
 	}
 }

@@ -36,7 +36,7 @@ func (c *Collector) jobcomp(ctx context.Context, out collect.Emitter) {
 		m, err := c.deps.Messages.Next(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				c.deps.Metrics.Failed("jobcomp")
+				c.metrics.Failed("jobcomp")
 				c.log.Error("read the topics of jobcomp", "error", err)
 				sleep(ctx, wait.next())
 			}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -120,16 +119,4 @@ func placements(records []event.Record) []*event.Placement {
 		}
 	}
 	return out
-}
-
-// eventually polls until a condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("did not come to pass: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }

@@ -48,9 +48,9 @@ type ReplayOptions struct {
 // epoch is since when replay declares nodes valid: a recording says what the cluster was, and jobs in it are older than it.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// RecognizeFile tells by content what a file holds; KindOther when it is nothing of this collector. The error is about
+// Recognize tells by content what a file holds; KindOther when it is nothing of this collector. The error is about
 // reading the file, not about what it holds.
-func RecognizeFile(path string) (Kind, error) {
+func Recognize(path string) (Kind, error) {
 	f, err := openRecorded(path)
 	if err != nil {
 		return KindOther, err
@@ -153,7 +153,7 @@ var stampInName = regexp.MustCompile(`(?:^|[^0-9])(\d{8}T\d{6})Z`)
 func (r *replay) inspect(path string) (recorded, error) {
 	f := recorded{path: path}
 	var err error
-	if f.kind, err = RecognizeFile(path); err != nil {
+	if f.kind, err = Recognize(path); err != nil {
 		return f, err
 	}
 	if f.kind == KindOther {

@@ -50,7 +50,7 @@ func TestFilesAreRecognizedByContent(t *testing.T) {
 		put(t, "j", []byte(`[1]`)):                           KindOther,
 		put(t, "k", []byte(`{"partitions":[]}`)):             KindOther,
 	} {
-		kind, err := RecognizeFile(path)
+		kind, err := Recognize(path)
 		if kind != want || err != nil {
 			t.Errorf("%s: %q, %v; want %q", path, kind, err, want)
 		}

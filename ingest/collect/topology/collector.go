@@ -22,9 +22,8 @@ import (
 const Name = "topology"
 
 const (
-	emitAtOnce  = 1000             // records given to the pipeline together
-	reportEvery = 10 * time.Second // at most, while nothing turns bad or good
-	loggedMost  = 20               // issues of one document that are logged one by one
+	emitAtOnce = 1000 // records given to the pipeline together
+	loggedMost = 20   // issues of one document that are logged one by one
 )
 
 // Deps are what a collector works with. All may be left out.
@@ -45,8 +44,7 @@ type Collector struct {
 	fetch   func(ctx context.Context, s Source) ([]byte, error)
 	inputs  []*input
 
-	reported time.Time // of the last source record
-	problem  string    // in it
+	reporter collect.Reporter
 }
 
 // input is one source and what is known of it.
@@ -95,6 +93,9 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 			return nil, err
 		}
 		c.inputs = append(c.inputs, &input{Source: s, validFrom: from, known: map[string]placed{}})
+	}
+	c.reporter = collect.Reporter{
+		Cluster: cfg.Cluster, Source: Name, Interval: cfg.Interval, Now: c.now, Log: c.log, Metrics: c.metrics, Told: c.toldInFull,
 	}
 	return c, nil
 }
@@ -385,9 +386,8 @@ func (in *input) whole() bool {
 	return true
 }
 
-// report emits the source record: at once when reading turns bad or good again, else now and then.
+// report emits the source record when it is time. The source is as old as its oldest part.
 func (c *Collector) report(ctx context.Context, out collect.Emitter) {
-	now := c.now()
 	var problems []string
 	var good time.Time
 	for i, in := range c.inputs {
@@ -395,30 +395,19 @@ func (c *Collector) report(ctx context.Context, out collect.Emitter) {
 			problems = append(problems, in.Source.Source+": "+in.problem)
 		}
 		if i == 0 || in.good.Before(good) {
-			good = in.good // the source is as old as its oldest part
+			good = in.good
 		}
 	}
-	problem := strings.Join(problems, "; ")
-	turned := (problem == "") != (c.problem == "")
-	if !turned && !c.reported.IsZero() && now.Sub(c.reported) < reportEvery {
-		return
-	}
-	interval := uint32(min(c.cfg.Interval.Milliseconds(), 1<<31))
-	r := &event.Source{
-		Cluster: c.cfg.Cluster, Source: Name, ObservedAtMs: now.UnixMilli(),
-		GoodAtMs: event.Millis(good), Problem: problem, IntervalMs: &interval,
-	}
+	c.reporter.Good(good)
+	c.reporter.Report(ctx, out, len(problems) > 0, func() string { return strings.Join(problems, "; ") })
+}
+
+// toldInFull says of which sources each node that they list was told.
+func (c *Collector) toldInFull() (out []*event.Told) {
 	for _, in := range c.inputs {
 		if in.whole() {
-			r.Told = append(r.Told, &event.Told{Source: in.Source.Source, SinceMs: in.since.UnixMilli(), GoodAtMs: in.good.UnixMilli()})
+			out = append(out, &event.Told{Source: in.Source.Source, SinceMs: in.since.UnixMilli(), GoodAtMs: in.good.UnixMilli()})
 		}
 	}
-	if err := out.Emit(ctx, r); err != nil {
-		if ctx.Err() == nil {
-			c.metrics.Failed("emit")
-			c.log.Error("how the topology is read is not reported", "error", err)
-		}
-		return
-	}
-	c.reported, c.problem = now, problem
+	return out
 }

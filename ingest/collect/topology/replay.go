@@ -30,9 +30,9 @@ type ReplayOptions struct {
 // replayFrom is before anything that can be replayed: the first moment the contract takes.
 var replayFrom = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Recognizes reports whether a file is one that ReplayFiles reads, by its content. A node listing of Slurm is, though
+// Recognize reports whether a file is one that ReplayFiles reads, by its content. A node listing of Slurm is, though
 // more than its topology may be of interest.
-func Recognizes(path string) (bool, error) {
+func Recognize(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return false, fmt.Errorf("open recording: %w", err)

@@ -120,7 +120,7 @@ func TestReplayErrors(t *testing.T) {
 	}
 }
 
-func TestRecognizes(t *testing.T) {
+func TestRecognize(t *testing.T) {
 	packed := filepath.Join(t.TempDir(), "nodes.json.gz")
 	f, err := os.Create(packed)
 	if err != nil {
@@ -133,7 +133,7 @@ func TestRecognizes(t *testing.T) {
 	for path, want := range map[string]bool{
 		packed: true, "testdata/topology.conf": true, "testdata/topograph-request.json": false, "replay_test.go": false, os.DevNull: false,
 	} {
-		if got, err := Recognizes(path); err != nil || got != want {
+		if got, err := Recognize(path); err != nil || got != want {
 			t.Errorf("%s: %v %v, want %v", path, got, err, want)
 		}
 	}

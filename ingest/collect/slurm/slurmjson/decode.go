@@ -41,20 +41,6 @@ func DecodeNodes(src io.Reader, yield func(*Node) error) (Meta, error) {
 	})
 }
 
-// DecodeResources reads a document of scontrol show resources or REST resources. It works as DecodeJobs does.
-func DecodeResources(src io.Reader, yield func(*Resource) error) (Meta, error) {
-	return decode(src, "nodes", func(r *reader) error {
-		n := r.resource()
-		if r.err == nil && n.Node == "" {
-			r.fail(errors.New("the record has no node"))
-		}
-		if r.err != nil {
-			return nil
-		}
-		return yield(n)
-	})
-}
-
 // DocumentError is a document that could not be read to its end.
 type DocumentError struct {
 	// Offset is the byte reached.

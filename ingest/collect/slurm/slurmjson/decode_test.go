@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -339,20 +338,6 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-func TestResources(t *testing.T) {
-	channels := map[string]string{}
-	meta, err := DecodeResources(bytes.NewReader(open(t, "scontrol_resources_unique_channel.json")), func(r *Resource) error {
-		channels[r.Node] = fmt.Sprint(*r.Channel, r.Gres)
-		return nil
-	})
-	if err != nil || meta.Records != 8 || meta.Unread != nil {
-		t.Fatalf("meta %+v, error %v", meta, err)
-	}
-	if channels["gb-r01-n04"] != "5 [{gpu gb200 4 [0 1 2 3] []}]" || channels["gb-r02-n13"] != "6 [{gpu gb200 4 [0 1 2 3] []}]" {
-		t.Errorf("channels %v", channels)
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	// Small seeds: one allocated node without its cores, so that most of the mutated bytes matter.
 	doc := open(f, "squeue.json")
@@ -374,6 +359,5 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d jobs, meta %+v", n, meta)
 		}
 		DecodeNodes(bytes.NewReader(doc), func(*Node) error { return nil })
-		DecodeResources(bytes.NewReader(doc), func(*Resource) error { return nil })
 	})
 }

@@ -242,17 +242,3 @@ func (l TresList) GPUs() (n uint64, ok bool) {
 	}
 	return n, ok
 }
-
-// GPUTypes returns the number of GPUs of each type listed, nil for none.
-func (l TresList) GPUTypes() map[string]uint64 {
-	var out map[string]uint64
-	for _, t := range l {
-		if kind, ok := strings.CutPrefix(t.Name, "gres/gpu:"); ok {
-			if out == nil {
-				out = map[string]uint64{}
-			}
-			out[kind] += t.Count
-		}
-	}
-	return out
-}

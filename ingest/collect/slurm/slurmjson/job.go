@@ -127,15 +127,6 @@ type Node struct {
 	Version        string
 }
 
-// Resource is what one node gives to one job, of scontrol show resources or REST resources: the only document with
-// IMEX channels and structured GRES indices.
-type Resource struct {
-	Node string
-	// Channel is the IMEX channel; nil when the job has none.
-	Channel *uint32
-	Gres    []Gres
-}
-
 // Gres is one generic resource of one node.
 type Gres struct {
 	Name, Type string

@@ -1,5 +1,5 @@
--- What became of what was asked, by queue: placements that began in [since, until), by queue and wish. kept: in as few domains
--- as its size allows and nothing asked was broken. Parameters: cluster ('' = any but probe_cluster), since, until.
+-- What became of what was asked, by queue: placements that began in [since, until), by queue and by what they asked. kept: in
+-- as few domains as its size allows and nothing asked was broken. Parameters: cluster ('' = any but probe_cluster), since, until.
 WITH newest AS
 (
     SELECT cluster, job_id, attempt, outcome, excess_domains, domains_used, intent, intent_met

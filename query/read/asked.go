@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Wishes is what became of what jobs asked of the topology, by queue.
-type Wishes struct {
-	Since     time.Time `json:"since"`
-	Until     time.Time `json:"until"`
-	Wishes    []Wish    `json:"outcomes"`
-	Freshness Freshness `json:"freshness"`
+// Asked is what jobs asked of the topology, and got, by queue. The API calls it outcomes.
+type Asked struct {
+	Since     time.Time  `json:"since"`
+	Until     time.Time  `json:"until"`
+	Rows      []AskedRow `json:"outcomes"`
+	Freshness Freshness  `json:"freshness"`
 }
 
-// Wish counts the placements of one queue that asked the same.
-type Wish struct {
+// AskedRow counts the placements of one queue that asked the same.
+type AskedRow struct {
 	Cluster    string   `json:"cluster"`
 	Queue      string   `json:"queue"`
 	Asked      string   `json:"asked" doc:"Mode and level, such as 'preferred domain'; segment = segments of any size; none = nothing; unknown = not told."`
@@ -28,8 +28,8 @@ type Wish struct {
 	Excess     *float64 `json:"mean_excess_domains" doc:"Of those that ended wider; null when none did or it is not known."`
 }
 
-// Wishes counts the placements of a cluster (empty = all) that began in [since, until). Probe jobs are left out.
-func (r *Reader) Wishes(ctx context.Context, cluster string, since, until time.Time) (*Wishes, error) {
+// Asked counts the placements of a cluster (empty = all) that began in [since, until). Probe jobs are left out.
+func (r *Reader) Asked(ctx context.Context, cluster string, since, until time.Time) (*Asked, error) {
 	got, err := rows[struct {
 		Cluster    string   `ch:"cluster"`
 		Queue      string   `ch:"queue"`
@@ -41,17 +41,17 @@ func (r *Reader) Wishes(ctx context.Context, cluster string, since, until time.T
 		Broken     uint64   `ch:"broken"`
 		Excess     *float64 `ch:"excess"`
 		BySize     uint64   `ch:"spread_by_size"`
-	}](ctx, r, "wishes", params{"cluster": cluster}.time("since", since).time("until", until))
+	}](ctx, r, "asked", params{"cluster": cluster}.time("since", since).time("until", until))
 	if err != nil {
 		return nil, err
 	}
-	out := &Wishes{Since: since, Until: until, Wishes: []Wish{}}
+	out := &Asked{Since: since, Until: until, Rows: []AskedRow{}}
 	for _, g := range got {
-		o := Wish{Cluster: g.Cluster, Queue: g.Queue, Asked: g.Asked, Placements: g.Placements, Kept: g.Kept, BySize: g.BySize, Wider: g.Wider, Broken: g.Broken, Unknown: g.Unknown}
+		o := AskedRow{Cluster: g.Cluster, Queue: g.Queue, Asked: g.Asked, Placements: g.Placements, Kept: g.Kept, BySize: g.BySize, Wider: g.Wider, Broken: g.Broken, Unknown: g.Unknown}
 		if g.Excess != nil && !math.IsNaN(*g.Excess) {
 			o.Excess = g.Excess
 		}
-		out.Wishes = append(out.Wishes, o)
+		out.Rows = append(out.Rows, o)
 	}
 	out.Freshness, err = r.freshness(ctx, cluster)
 	return out, err

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/schemas/event"
 )
@@ -22,9 +24,8 @@ const Name = "slurm"
 
 // Deps are what a Collector needs from outside.
 type Deps struct {
-	Log *slog.Logger // nil = slog.Default
-	// Metrics may be nil.
-	Metrics *collect.Metrics
+	Log        *slog.Logger          // nil = slog.Default
+	Registerer prometheus.Registerer // nil = nothing is counted
 	// Now is the clock; nil = time.Now.
 	Now func() time.Time
 	// Messages are the topics of Config.JobComp; needed when they are set.
@@ -33,14 +34,15 @@ type Deps struct {
 
 // Collector reads one Slurm cluster.
 type Collector struct {
-	cfg    Config
-	deps   Deps
-	log    *slog.Logger
-	source Source
-	closer Closer // nil = no accounting
-	poller *Poller
-	nodes  *NodePoller
-	events chan *event.Placement
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *collect.Metrics
+	source  Source
+	closer  Closer // nil = no accounting
+	poller  *Poller
+	nodes   *NodePoller
+	events  chan *event.Placement
 
 	// Of the poll loop alone.
 	since, nodesSince time.Time // LastUpdate of the last full answer
@@ -49,8 +51,7 @@ type Collector struct {
 	nodesFull         time.Time // and in full
 	lookedBack        bool
 	good              time.Time // of the last good read of jobs
-	reported          time.Time // of the last source record
-	problem           string    // in the last source record
+	reporter          collect.Reporter
 }
 
 // New checks the configuration and builds a collector; nothing is read before Run.
@@ -68,8 +69,14 @@ func New(cfg Config, deps Deps) (*Collector, error) {
 		deps.Now = time.Now
 	}
 	c := &Collector{cfg: cfg, deps: deps, log: deps.Log.With("collector", Name), events: make(chan *event.Placement, maxQueued)}
-	c.poller = NewPoller(&c.cfg, c.log, deps.Metrics.Dropped)
-	c.nodes = NewNodePoller(&c.cfg, c.log, deps.Metrics.Dropped)
+	if deps.Registerer != nil {
+		c.metrics = collect.NewMetrics(deps.Registerer, Name, deps.Now)
+	}
+	c.poller = NewPoller(&c.cfg, c.log, c.metrics.Dropped)
+	c.nodes = NewNodePoller(&c.cfg, c.log, c.metrics.Dropped)
+	c.reporter = collect.Reporter{
+		Source: Name, Interval: cfg.Interval, Now: deps.Now, Log: c.log, Metrics: c.metrics, Told: c.told,
+	}
 	if cfg.REST.URL == "" {
 		c.source = &commandSource{cfg.Commands}
 		if len(cfg.Commands.Accounting) > 0 {
@@ -128,7 +135,7 @@ func (c *Collector) poll(ctx context.Context, out collect.Emitter) {
 			sleep(ctx, jitter(c.cfg.Interval))
 			continue
 		}
-		c.deps.Metrics.Failed(reasonOf(err))
+		c.metrics.Failed(reasonOf(err))
 		delay := wait.next()
 		c.log.Warn("reading slurm failed; what is known stays", "error", err, "again_in", delay.Round(time.Millisecond))
 		sleep(ctx, delay)
@@ -160,7 +167,7 @@ func (c *Collector) pollJobs(ctx context.Context, out collect.Emitter) error {
 	if c.cfg.Refresh > 0 && asked.Sub(c.full) >= c.cfg.Refresh {
 		since = time.Time{}
 	}
-	c.deps.Metrics.Poll("jobs")
+	c.metrics.Poll("jobs")
 	reading, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	records, meta, err := c.poller.Observe(c.source.Jobs(reading, since), c.source.Name(), asked)
@@ -172,7 +179,7 @@ func (c *Collector) pollJobs(ctx context.Context, out collect.Emitter) error {
 	}
 	c.poller.Commit()
 	c.good = asked
-	c.deps.Metrics.Good("jobs", c.poller.Known(), asked)
+	c.metrics.Good("jobs", c.poller.Known(), asked)
 	if !meta.Unchanged {
 		c.since, c.full = meta.LastUpdate, asked
 	}
@@ -191,7 +198,7 @@ func (c *Collector) pollNodes(ctx context.Context, out collect.Emitter) error {
 	if read == nil {
 		return nil
 	}
-	c.deps.Metrics.Poll("nodes")
+	c.metrics.Poll("nodes")
 	records, meta, err := c.nodes.Observe(read, asked)
 	if err != nil {
 		return err
@@ -203,7 +210,7 @@ func (c *Collector) pollNodes(ctx context.Context, out collect.Emitter) error {
 	c.nodesAt = asked
 	if !meta.Unchanged {
 		c.nodesSince, c.nodesFull = meta.LastUpdate, asked
-		c.deps.Metrics.Good("nodes", meta.Records, c.good)
+		c.metrics.Good("nodes", meta.Records, c.good)
 	}
 	return nil
 }
@@ -243,7 +250,7 @@ func (c *Collector) closeRuns(ctx context.Context, out collect.Emitter) error {
 
 // account asks accounting and emits what has ended.
 func (c *Collector) account(ctx context.Context, out collect.Emitter, jobs []uint32, since, until time.Time) error {
-	c.deps.Metrics.Poll("accounting")
+	c.metrics.Poll("accounting")
 	reading, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	records, _, err := c.poller.Account(c.closer.Runs(reading, jobs, since, until), c.closer.Name(), c.deps.Now(), false)
@@ -265,7 +272,7 @@ func (c *Collector) emit(ctx context.Context, out collect.Emitter, way string, r
 	if err := out.Emit(ctx, records...); err != nil {
 		return failed("emit", "hand %d records to the pipeline: %w; they are handed on again at the next poll", len(records), err)
 	}
-	c.deps.Metrics.Emitted(way, len(records))
+	c.metrics.Emitted(way, len(records))
 	return nil
 }
 
@@ -278,38 +285,24 @@ func (c *Collector) emitted(ctx context.Context, out collect.Emitter, way string
 			return true
 		}
 		if ctx.Err() != nil {
-			c.deps.Metrics.Dropped("shutdown", len(records))
+			c.metrics.Dropped("shutdown", len(records))
 			return false
 		}
-		c.deps.Metrics.Failed(reasonOf(err))
+		c.metrics.Failed(reasonOf(err))
 		c.log.Warn("the pipeline did not take records", "way", way, "error", err)
 		sleep(ctx, wait.next())
 	}
 }
 
-// reportEvery is the least time between two source records that say the same.
-const reportEvery = 10 * time.Second
-
-// report emits a source record after a read: at once when it turns bad or good, else at most every reportEvery.
+// report emits a source record after a read, when it is time.
 func (c *Collector) report(ctx context.Context, out collect.Emitter, failure error) {
-	now, problem := c.deps.Now(), ""
-	if failure != nil {
-		problem = clean(failure.Error())
-	}
-	if (problem == "") == (c.problem == "") && now.Sub(c.reported) < reportEvery && !c.reported.IsZero() {
-		return
-	}
-	rec := &event.Source{
-		Cluster: c.poller.Cluster(), Source: Name, ObservedAtMs: now.UnixMilli(), GoodAtMs: event.Millis(c.good), Problem: problem,
-		IntervalMs: new(uint32(c.cfg.Interval.Milliseconds())), Told: c.told(),
-	}
-	if rec.Cluster == "" {
+	if c.reporter.Cluster = c.poller.Cluster(); c.reporter.Cluster == "" {
 		return // not known before the first good read; until then the log tells
 	}
-	if err := c.emit(ctx, out, "source", []event.Record{rec}); err != nil {
-		return // the read's own records fail to go the same way, and that is told
+	c.reporter.Good(c.good)
+	if c.reporter.Report(ctx, out, failure != nil, func() string { return clean(failure.Error()) }) {
+		c.metrics.Emitted("source", 1)
 	}
-	c.reported, c.problem = now, problem
 }
 
 // told says which records of earlier runs of the collector are void unless told again: those of jobs, whichever way they

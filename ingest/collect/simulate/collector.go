@@ -13,6 +13,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/schemas/event"
 )
@@ -37,9 +39,9 @@ const (
 
 // Deps is what a collector is given besides its configuration; every field may be left zero.
 type Deps struct {
-	Log     *slog.Logger // nil = slog.Default
-	Metrics *collect.Metrics
-	Now     func() time.Time // nil = time.Now
+	Log        *slog.Logger // nil = slog.Default
+	Registerer prometheus.Registerer
+	Now        func() time.Time // nil = time.Now
 	// Ask asks the placement advisor, for partitions with the policy advised; nil = nobody advises.
 	Ask func(Question) Answer
 }
@@ -69,12 +71,15 @@ func New(config Config, deps Deps) (*Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	c := &Collector{config: config, log: deps.Log, metrics: deps.Metrics, now: deps.Now, ask: deps.Ask, shape: shape}
+	c := &Collector{config: config, log: deps.Log, now: deps.Now, ask: deps.Ask, shape: shape}
 	if c.log == nil {
 		c.log = slog.Default()
 	}
 	if c.now == nil {
 		c.now = time.Now
+	}
+	if deps.Registerer != nil {
+		c.metrics = collect.NewMetrics(deps.Registerer, Source, c.now)
 	}
 	return c, nil
 }
