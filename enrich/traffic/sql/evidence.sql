@@ -85,7 +85,7 @@ WITH
                if(any_both, sumIf(scale_out_gpu_seconds, both), sum(scale_out_gpu_seconds)) AS ports_seconds,
                if(any_both, medianExactIf(gpus_measured, both), medianExact(gpus_measured)) AS measured,
                if(any_both, medianExactIf(nodes_measured, both), medianExact(nodes_measured)) AS measured_nodes,
-               min(minute) AS first, max(minute) AS last
+               min(minute) AS first, max(minute) AS last, if(any_both, maxIf(minute, both), last) AS last_counted
         FROM minutes
         GROUP BY cluster, job_id, attempt, seq
     ),
@@ -117,7 +117,7 @@ WITH
 SELECT cluster, job_id, attempt, seq, coalesce(counted_from, first, toDateTime(0, 'UTC')),
        coalesce(counted_to, last + toIntervalMinute(1), toDateTime(0, 'UTC')), ifNull(counted_holding, 0), says, if(says = 'unknown' AND why = '', 'in_between', why),
        nvlink_rate, ports_rate, nvlink, ports, gpus, ifNull(measured, 0), ifNull(seconds, 0), outliers,
-       ifNull(first, toDateTime(0, 'UTC')), ifNull(last, toDateTime(0, 'UTC')), {version:UInt64}, assumeNotNull(gone)
+       ifNull(first, toDateTime(0, 'UTC')), ifNull(last_counted, toDateTime(0, 'UTC')), {version:UInt64}, assumeNotNull(gone)
 FROM
 (
     SELECT p.cluster AS cluster, p.job_id AS job_id, p.attempt AS attempt, p.seq AS seq, p.counted_from AS counted_from,
@@ -143,7 +143,8 @@ FROM
                    ports_rate >= {busy_ports:Float64}, 'confirmed',
                    ports_rate < {quiet_ports:Float64}, 'contradicted',
                    'unknown') AS says,
-           t.nvlink AS nvlink, t.ports AS ports, t.measured AS measured, o.nodes AS outliers, t.first AS first, t.last AS last
+           t.nvlink AS nvlink, t.ports AS ports, t.measured AS measured, o.nodes AS outliers, t.first AS first, t.last AS last,
+           t.last_counted AS last_counted
     FROM placed AS p
     LEFT JOIN judged AS j ON p.cluster = j.cluster AND p.job_id = j.job_id AND p.attempt = j.attempt AND p.seq = j.seq
     LEFT JOIN totals AS t ON p.cluster = t.cluster AND p.job_id = t.job_id AND p.attempt = t.attempt AND p.seq = t.seq
