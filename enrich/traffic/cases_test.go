@@ -138,6 +138,9 @@ func (s *store) apply(t testing.TB, line string) {
 	case "judged": // a pass over placements ends here
 		s.exec(t, "INSERT INTO pass_progress VALUES ('judge', '', 0, 0, %d)", s.version)
 		s.version++
+	case "labels": // NODE FROM TO GPU JOBS: whom the source of counters says to use a GPU
+		s.exec(t, "ALTER TABLE counters UPDATE jobs = '%s' WHERE node = '%s' AND entity = 'gpu' AND gpu = %s AND observed_at >= '%s' AND observed_at <= '%s' SETTINGS mutations_sync = 1",
+			f[5], f[1], f[4], at(t, f[2]), at(t, f[3]))
 	case "gpus", "rates", "ports": // NODE FROM TO BYTES-PER-SECOND [first value]: of each of four GPUs or ports, both directions
 		rate, err := strconv.ParseFloat(f[4], 64)
 		if err != nil {

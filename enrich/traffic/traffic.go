@@ -132,9 +132,10 @@ func (p *Pass) Run(ctx context.Context) error {
 //go:embed sql/*.sql
 var files embed.FS
 
-// edgeNodes are those on which a placement begins or ends in the minutes asked for, or up to one gap before.
+// edgeNodes are those on which a placement begins or ends in the minutes asked for, or up to one gap before, and those that
+// several hold without telling which GPUs are theirs.
 const edgeNodes = `(cluster, node) IN (SELECT cluster, node FROM ({placed})
-    WHERE valid_from > {from:DateTime64(3)} - toIntervalSecond({max_gap:UInt32}) OR valid_to < {to:DateTime64(3)})`
+    WHERE valid_from > {from:DateTime64(3)} - toIntervalSecond({max_gap:UInt32}) OR valid_to < {to:DateTime64(3)} OR anonymous AND notEmpty(others))`
 
 // statement reads a statement and puts its fragments in. Comments stay: they show in the server's query log.
 func statement(name string, fragments map[string]string) string {

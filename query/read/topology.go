@@ -12,6 +12,7 @@ type TopologyHealth struct {
 	Coverage  []Coverage    `json:"coverage"`
 	Conflicts []Conflict    `json:"conflicts" doc:"At most 1000."`
 	Missing   []ClusterNode `json:"missing" doc:"Nodes with capacity but no membership at all; at most 1000."`
+	Faults    []FabricFault `json:"faults" doc:"GPUs whose NVLink fabric says that something is wrong, as told in the last three hours; at most 1000."`
 	Sources   []Source      `json:"sources"`
 	Freshness Freshness     `json:"freshness"`
 }
@@ -40,6 +41,43 @@ type Conflict struct {
 	Since   time.Time `json:"since" ch:"valid_from"`
 }
 
+// FabricFault is one GPU whose NVLink fabric is not well.
+type FabricFault struct {
+	Cluster    string    `json:"cluster"`
+	Node       string    `json:"node"`
+	GPU        uint16    `json:"gpu"`
+	UUID       string    `json:"uuid"`
+	Source     string    `json:"source"`
+	Faults     []string  `json:"faults" doc:"degraded_bandwidth, route_recovery, route_unhealthy, access_timeout_recovery, incorrect_configuration:WHAT, no_partition_assigned, fabric_manager_disconnected."`
+	ObservedAt time.Time `json:"observed_at"`
+}
+
+// faultsSince is how far back a fabric was told of that counts: collectors tell each again every hour.
+const faultsSince = 3 * time.Hour
+
+// faults reads what is wrong with the fabrics of GPUs.
+func (r *Reader) faults(ctx context.Context, cluster string) ([]FabricFault, error) {
+	got, err := rows[struct {
+		Cluster    string    `ch:"cluster"`
+		Node       string    `ch:"node"`
+		Source     string    `ch:"source"`
+		ObservedAt time.Time `ch:"observed_at"`
+		GPU        uint16    `ch:"gpu"`
+		UUID       string    `ch:"uuid"`
+		Mask       uint32    `ch:"mask"`
+	}](ctx, r, "fabric_faults", params{"cluster": cluster}.time("since", r.now().Add(-faultsSince)))
+	if err != nil {
+		return nil, err
+	}
+	out := []FabricFault{}
+	for _, g := range got {
+		if wrong := event.DecodeFabricHealth(g.Mask).Faults(); len(wrong) > 0 {
+			out = append(out, FabricFault{g.Cluster, g.Node, g.GPU, g.UUID, g.Source, wrong, g.ObservedAt})
+		}
+	}
+	return out, nil
+}
+
 // ClusterNode names a node; names are unique only inside a cluster.
 type ClusterNode struct {
 	Cluster string `json:"cluster" ch:"cluster"`
@@ -58,6 +96,9 @@ func (r *Reader) TopologyHealth(ctx context.Context, cluster string) (*TopologyH
 		return nil, err
 	}
 	if out.Missing, err = rows[ClusterNode](ctx, r, "unplaced_nodes", p); err != nil {
+		return nil, err
+	}
+	if out.Faults, err = r.faults(ctx, cluster); err != nil {
 		return nil, err
 	}
 	told, err := r.reports(ctx)

@@ -14,7 +14,7 @@ const fallback = "silent_fallback"
 // directions together.
 type Traffic struct {
 	Evidence     string    `json:"evidence" enum:"unknown,silent_fallback,confirmed,contradicted,in_domain,expected,idle" doc:"confirmed and contradicted are of spills; silent_fallback: inside one domain, yet over the scale-out network; expected: spread because of its size."`
-	Reason       *string   `json:"reason" doc:"Why it is unknown."`
+	Reason       *string   `json:"reason" doc:"Why it is unknown; counters_stopped: it still holds its GPUs, and its last counters are more than 15 minutes old."`
 	NVLinkGBs    *float64  `json:"nvlink_gb_s"`
 	ScaleOutGBs  *float64  `json:"scale_out_gb_s"`
 	GPUsMeasured uint32    `json:"gpus_measured"`
@@ -36,10 +36,17 @@ type evidenceRow struct {
 	LastMinute      time.Time `ch:"last_minute"`
 }
 
+// countersStopped is how old the last counters of a placement that still holds its GPUs may be: what they said before is
+// unknown now.
+const countersStopped = 15 * time.Minute
+
 // traffic is nil when nobody measured.
-func (e evidenceRow) traffic() *Traffic {
+func (e evidenceRow) traffic(of Verdict, now time.Time) *Traffic {
 	if e.Evidence == "" || e.NVLink == nil && e.ScaleOut == nil {
 		return nil
+	}
+	if of.To == nil && e.Evidence != "unknown" && now.Sub(e.LastMinute) > countersStopped {
+		e.Evidence, e.EvidenceReason = "unknown", "counters_stopped"
 	}
 	return &Traffic{
 		Evidence: e.Evidence, Reason: text(e.EvidenceReason), NVLinkGBs: giga(e.NVLink), ScaleOutGBs: giga(e.ScaleOut),

@@ -106,4 +106,33 @@ func TestTrafficStandsWithTheVerdict(t *testing.T) {
 			t.Errorf("no counters: %+v %v", got, err)
 		}
 	})
+	t.Run("of a placement that runs on, what its counters said before they stopped is unknown now", func(t *testing.T) {
+		if err := r.conn.Exec(ctx, `INSERT INTO traffic_evidence (cluster, job_id, attempt, seq, valid_from, valid_to, evidence, nvlink_bytes_per_second, scale_out_bytes_per_second, last_minute, version) VALUES
+			('alpha', '7', 'r1', 0, '2026-11-29 11:05:00', '2200-01-01 00:00:00', 'silent_fallback', 1e8, 60e9, '2026-11-29 11:40:00', 9),
+			('alpha', '7', 'r0', 0, '2026-11-29 10:00:00', '2026-11-29 11:00:00', 'confirmed', 1e11, 50e9, '2026-11-29 10:31:00', 9)`); err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.RunningTraffic(ctx)
+		if err != nil || len(got) != 2 || got[0].Evidence != "unknown" {
+			t.Errorf("running: %+v %v", got, err)
+		}
+		for says, want := range map[string]int{"silent_fallback": 0, "confirmed": 1} {
+			f := day
+			f.Traffic = says
+			page, err := r.Spills(ctx, f)
+			if err != nil || len(page.Spills) != want {
+				t.Errorf("%s: %+v %v, want %d", says, page.Spills, err, want)
+			}
+		}
+		job, err := r.Job(ctx, "alpha", "7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := job.Attempts[0].Verdict.Traffic; got == nil || got.Evidence != "unknown" || *got.Reason != "counters_stopped" || *got.ScaleOutGBs != 60 {
+			t.Errorf("the run that goes on: %+v", got)
+		}
+		if got := job.Attempts[1].Verdict.Traffic; got == nil || got.Evidence != "confirmed" {
+			t.Errorf("the run that is over: %+v", got)
+		}
+	})
 }

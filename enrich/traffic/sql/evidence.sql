@@ -1,9 +1,10 @@
 -- THE RULE of what traffic says of a verdict, here and nowhere else. Rates are bytes per second and GPU, both directions.
 --
--- A placement is measured when both its NVLinks and its scale-out ports were told of for min_seconds, on at least half of
--- its GPUs; anything less is unknown, which is neither good nor bad. Then:
---   one domain, several nodes: silent_fallback when the NVLinks are quiet while the ports are busy; idle when both are
---     quiet; else in_domain.
+-- A placement is measured when its NVLinks were told of on at least half of its GPUs, and its scale-out ports on at least
+-- half of its nodes, for min_seconds; anything less is unknown, which is neither good nor bad. Where there are minutes that
+-- both are known of, those alone count: what the ports did before anybody read the NVLinks says nothing of them. Then:
+--   one domain: idle when NVLinks and ports are quiet; silent_fallback when the NVLinks are quiet while the ports of several
+--     nodes are busy; in_domain when the NVLinks are not quiet; else unknown (in_between).
 --   spill: confirmed when the ports are busy; contradicted when they are quiet while the NVLinks are not; idle when both are
 --     quiet; else unknown (in_between).
 --   spread over no more domains than it needs: expected.
@@ -62,12 +63,12 @@ WITH
     ),
     minutes AS
     (
-        SELECT cluster, job_id, attempt, seq, minute, gpus_measured, nvlink_bytes, nvlink_gpu_seconds, scale_out_bytes,
-               scale_out_gpu_seconds
+        SELECT cluster, job_id, attempt, seq, minute, gpus_measured, nodes_measured, nvlink_bytes, nvlink_gpu_seconds,
+               scale_out_bytes, scale_out_gpu_seconds, nvlink_gpu_seconds > 0 AND scale_out_gpu_seconds > 0 AS both
         FROM
         (
-            SELECT cluster, job_id, attempt, seq, minute, gpus_measured, nvlink_bytes, nvlink_gpu_seconds, scale_out_bytes,
-                   scale_out_gpu_seconds, is_deleted
+            SELECT cluster, job_id, attempt, seq, minute, gpus_measured, nodes_measured, nvlink_bytes, nvlink_gpu_seconds,
+                   scale_out_bytes, scale_out_gpu_seconds, is_deleted
             FROM job_traffic
             WHERE {keys}
             ORDER BY version DESC
@@ -77,9 +78,14 @@ WITH
     ),
     totals AS
     (
-        SELECT cluster, job_id, attempt, seq, sum(nvlink_bytes) AS nvlink, sum(nvlink_gpu_seconds) AS nvlink_seconds,
-               sum(scale_out_bytes) AS ports, sum(scale_out_gpu_seconds) AS ports_seconds,
-               medianExact(gpus_measured) AS measured, min(minute) AS first, max(minute) AS last
+        SELECT cluster, job_id, attempt, seq, sum(nvlink_bytes) AS nvlink, sum(scale_out_bytes) AS ports, max(both) AS any_both,
+               if(any_both, sumIf(nvlink_bytes, both), nvlink) AS nvlink_counted,
+               if(any_both, sumIf(nvlink_gpu_seconds, both), sum(nvlink_gpu_seconds)) AS nvlink_seconds,
+               if(any_both, sumIf(scale_out_bytes, both), ports) AS ports_counted,
+               if(any_both, sumIf(scale_out_gpu_seconds, both), sum(scale_out_gpu_seconds)) AS ports_seconds,
+               if(any_both, medianExactIf(gpus_measured, both), medianExact(gpus_measured)) AS measured,
+               if(any_both, medianExactIf(nodes_measured, both), medianExact(nodes_measured)) AS measured_nodes,
+               min(minute) AS first, max(minute) AS last, if(any_both, maxIf(minute, both), last) AS last_counted
         FROM minutes
         GROUP BY cluster, job_id, attempt, seq
     ),
@@ -111,29 +117,34 @@ WITH
 SELECT cluster, job_id, attempt, seq, coalesce(counted_from, first, toDateTime(0, 'UTC')),
        coalesce(counted_to, last + toIntervalMinute(1), toDateTime(0, 'UTC')), ifNull(counted_holding, 0), says, if(says = 'unknown' AND why = '', 'in_between', why),
        nvlink_rate, ports_rate, nvlink, ports, gpus, ifNull(measured, 0), ifNull(seconds, 0), outliers,
-       ifNull(first, toDateTime(0, 'UTC')), ifNull(last, toDateTime(0, 'UTC')), {version:UInt64}, assumeNotNull(gone)
+       ifNull(first, toDateTime(0, 'UTC')), ifNull(last_counted, toDateTime(0, 'UTC')), {version:UInt64}, assumeNotNull(gone)
 FROM
 (
     SELECT p.cluster AS cluster, p.job_id AS job_id, p.attempt AS attempt, p.seq AS seq, p.counted_from AS counted_from,
            p.counted_to AS counted_to, p.counted_holding AS counted_holding, p.gpus AS gpus, p.gone AS gone,
-           t.nvlink / nullIf(t.nvlink_seconds, 0) AS nvlink_rate, t.ports / nullIf(t.ports_seconds, 0) AS ports_rate,
+           t.nvlink_counted / nullIf(t.nvlink_seconds, 0) AS nvlink_rate, t.ports_counted / nullIf(t.ports_seconds, 0) AS ports_rate,
            ifNull(p.gpus, t.measured) AS all_gpus,
            t.nvlink_seconds / nullIf(t.measured, 0) AS seconds,
+           -- What a GPU's ports were told of: a node of the placement has all_gpus / length(nodes) of them.
+           t.ports_seconds / nullIf(t.measured_nodes * all_gpus / length(p.nodes), 0) AS port_seconds,
            multiIf(nvlink_rate IS NULL AND ports_rate IS NULL, 'no_counters',
                    nvlink_rate IS NULL, 'no_nvlink_counters',
                    ports_rate IS NULL, 'no_scale_out_counters',
-                   ifNull(seconds, 0) < {min_seconds:Float64}, 'too_short',
+                   ifNull(least(seconds, port_seconds), 0) < {min_seconds:Float64}, 'too_short',
                    t.measured * 2 < all_gpus, 'too_few_gpus',
+                   t.measured_nodes * 2 < length(p.nodes), 'too_few_ports',
                    j.outcome IS NULL OR j.withdrawn OR j.outcome = 'unknown', 'no_verdict', '') AS why,
            multiIf(why != '', 'unknown',
                    j.outcome = 'minimal_spread', 'expected',
                    nvlink_rate < {quiet_nvlink:Float64} AND ports_rate < {quiet_ports:Float64}, 'idle',
-                   j.outcome != 'spill' AND length(p.nodes) > 1 AND nvlink_rate < {quiet_nvlink:Float64} AND ports_rate >= {busy_ports:Float64}, 'silent_fallback',
-                   j.outcome != 'spill', 'in_domain',
+                   j.outcome != 'spill' AND nvlink_rate >= {quiet_nvlink:Float64}, 'in_domain',
+                   j.outcome != 'spill' AND length(p.nodes) > 1 AND ports_rate >= {busy_ports:Float64}, 'silent_fallback',
+                   j.outcome != 'spill', 'unknown',
                    ports_rate >= {busy_ports:Float64}, 'confirmed',
                    ports_rate < {quiet_ports:Float64}, 'contradicted',
                    'unknown') AS says,
-           t.nvlink AS nvlink, t.ports AS ports, t.measured AS measured, o.nodes AS outliers, t.first AS first, t.last AS last
+           t.nvlink AS nvlink, t.ports AS ports, t.measured AS measured, o.nodes AS outliers, t.first AS first, t.last AS last,
+           t.last_counted AS last_counted
     FROM placed AS p
     LEFT JOIN judged AS j ON p.cluster = j.cluster AND p.job_id = j.job_id AND p.attempt = j.attempt AND p.seq = j.seq
     LEFT JOIN totals AS t ON p.cluster = t.cluster AND p.job_id = t.job_id AND p.attempt = t.attempt AND p.seq = t.seq

@@ -103,10 +103,11 @@ func (p *past) broken(c *cell, at time.Time, most float64, slack time.Duration) 
 	return most > 0 && c.value-p.value > most*(at.Sub(p.at)+slack).Seconds()
 }
 
-// unchanged is for how long a rate has been exactly the same. Zero, and numbers so small that they come again by
-// themselves, are always new.
+// coarse is where a rate, as printed, is so small that it comes again by itself.
+const coarse = 1000
+
+// unchanged is for how long a rate has been exactly the same. One that is coarse is always new.
 func (p *past) unchanged(c *cell, at time.Time) time.Duration {
-	const coarse = 1000
 	if p.from == 0 || p.from != c.from.id || p.raw != c.raw || c.raw < coarse {
 		return 0
 	}

@@ -193,6 +193,8 @@ func (b *builder) gpu(at int, whole bool) {
 		g = &gpu{since: b.at, links: map[uint32]*link{}}
 		b.node.gpus[row.id()] = g
 	}
+	// A GPU at another index, as after one before it fell off the bus: there its counters follow on those of another GPU.
+	moved := !g.seen.IsZero() && g.index != row.index
 	g.index, g.uuid, g.model = row.index, row.uuid, cmp.Or(row.model, g.model)
 	g.seen, g.missing = b.at, false
 	// An answer with unreadable lines may tell only a part of the fabric; a part does not replace the whole.
@@ -202,7 +204,8 @@ func (b *builder) gpu(at int, whole bool) {
 
 	most := b.reader.c.cfg.most(g.model)
 	slack := b.reader.c.cfg.ExporterInterval
-	reset := b.reloaded
+	reset := b.reloaded || moved
+	var nvlink, all renewal
 	for col := gpuColumn(1); col < gpuColumns; col++ {
 		c := &row.cells[col]
 		if c.from == nil {
@@ -223,14 +226,17 @@ func (b *builder) gpu(at int, whole bool) {
 			case gpuBothRate:
 				limit = 2 * most
 			}
-			b.checkRate(c, &g.cells[col], limit)
+			renewed := b.checkRate(c, &g.cells[col], limit)
+			all.add(renewed)
+			if limit > 0 {
+				nvlink.add(renewed)
+			}
 		}
 	}
+	// NVLinks that carry something, and counters of it that stand still: DCGM renews neither, or an exporter repeats itself.
+	frozen := nvlink.stopped() || all.stopped()
 	for col := range g.cells {
-		g.cells[col].note(&row.cells[col], b.at)
-		if c := &row.cells[col]; c.from != nil && math.IsNaN(c.value) {
-			c.from = nil
-		}
+		b.keep(&row.cells[col], &g.cells[col], frozen)
 	}
 	var summed []summand
 	for number := range b.reader.rows.links {
@@ -243,7 +249,7 @@ func (b *builder) gpu(at int, whole bool) {
 				summed = append(summed, summand{l.number, col})
 			}
 		}
-		reset = b.link(g, l, most, slack) || reset
+		reset = b.link(g, l, most, slack, frozen) || reset
 	}
 	// A sum of other links than before is another counter: a link that comes back brings all that it ever carried.
 	if b.reader.c.sums() && row.cells[gpuTxBytes].from != nil {
@@ -260,20 +266,46 @@ func (b *builder) gpu(at int, whole bool) {
 	b.add(g, false, reset, func(col gpuColumn) float64 { return row.cells[col].number() })
 }
 
+// renewal says whether rates are renewed: some are old, some are not. Those next to 0 say neither.
+type renewal struct{ live, stale bool }
+
+func (r *renewal) add(other renewal) { r.live, r.stale = r.live || other.live, r.stale || other.stale }
+
+func (r renewal) stopped() bool { return r.stale && !r.live }
+
+// keep remembers a value, and leaves out one that is none; where the GPU is frozen also a cumulative one that has stood
+// still for as long as a rate may.
+func (b *builder) keep(c *cell, p *past, frozen bool) {
+	if c.from == nil {
+		return
+	}
+	p.note(c, b.at)
+	switch {
+	case frozen && c.from.kind == counter && b.at.Sub(p.since) > b.reader.c.cfg.staleAfter():
+		b.reader.rows.drop(dropStale)
+		c.from = nil
+	case math.IsNaN(c.value):
+		c.from = nil
+	}
+}
+
 // checkRate makes a rate NaN that cannot be, or that DCGM has not renewed.
-func (b *builder) checkRate(c *cell, before *past, most float64) {
+func (b *builder) checkRate(c *cell, before *past, most float64) (r renewal) {
 	switch {
 	case most > 0 && c.value > most:
 		b.reader.rows.drop(dropImplausible)
 		c.value = math.NaN()
 	case before.unchanged(c, b.at) > b.reader.c.cfg.staleAfter():
 		b.reader.rows.drop(dropStale)
-		c.value = math.NaN()
+		c.value, r.stale = math.NaN(), true
+	default:
+		r.live = c.raw != before.raw || c.raw >= coarse
 	}
+	return r
 }
 
 // link brings what is known of a link up to date, and says whether its counters began anew.
-func (b *builder) link(g *gpu, row *linkRow, most float64, slack time.Duration) (reset bool) {
+func (b *builder) link(g *gpu, row *linkRow, most float64, slack time.Duration, frozen bool) (reset bool) {
 	l := g.links[row.number]
 	if l == nil {
 		l = &link{}
@@ -297,10 +329,7 @@ func (b *builder) link(g *gpu, row *linkRow, most float64, slack time.Duration) 
 		}
 	}
 	for col := range l.cells {
-		l.cells[col].note(&row.cells[col], b.at)
-		if c := &row.cells[col]; c.from != nil && math.IsNaN(c.value) {
-			c.from = nil
-		}
+		b.keep(&row.cells[col], &l.cells[col], frozen)
 	}
 	return reset
 }

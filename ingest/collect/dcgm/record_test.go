@@ -25,7 +25,7 @@ func answer(lines ...string) []byte {
 		"crc": "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "dlcrc": "DCGM_FI_DEV_NVLINK_ERROR_DL_CRC",
 		"state": "DCGM_FI_DEV_NVLINK_GET_STATE", "ber": "DCGM_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER",
 		"status": "DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "clique": "DCGM_FI_DEV_FABRIC_CLIQUE_ID",
-		"temp": "DCGM_FI_DEV_GPU_TEMP",
+		"temp": "DCGM_FI_DEV_GPU_TEMP", "pcie": "DCGM_FI_PROF_PCIE_TX_BYTES",
 	}
 	var b bytes.Buffer
 	for _, line := range lines {
@@ -109,6 +109,29 @@ func TestSequences(t *testing.T) {
 			{after: 90 * time.Second, answer: answer("both 0 = 123456"), want: []string{"nvlink_bytes_per_second: 1.26418944e+11"}},
 			{after: time.Second, answer: answer("both 0 = 123456"), not: []string{"nvlink_bytes_per_second"}, dropped: dropStale},
 			{after: time.Second, answer: answer("both 0 = 123457"), want: []string{"nvlink_bytes_per_second: 1.264199"}},
+		},
+		"counters that stand still while a rate says that bytes move are as old as the rate": {
+			{answer: answer("both 0 = 123456", "tx 0 = 1000", "crc 0 = 3")},
+			{after: 90 * time.Second, answer: answer("both 0 = 123456", "tx 0 = 1000", "crc 0 = 3"), want: []string{"nvlink_tx_bytes: 1000"}},
+			{after: time.Second, answer: answer("both 0 = 123456", "tx 0 = 1000", "crc 0 = 3"), not: []string{"nvlink_tx_bytes", "nvlink_errors", "nvlink_bytes_per_second"}, dropped: dropStale},
+			{after: time.Second, answer: answer("both 0 = 123457", "tx 0 = 999", "crc 0 = 3"), want: []string{"nvlink_tx_bytes: 999", "gpu_reset: true", "nvlink_errors: 3"}},
+		},
+		"an exporter that repeats the whole of an answer tells nothing new": {
+			{answer: answer("pcie 0 = 123456", "tx 0 = 1000")},
+			{after: 91 * time.Second, answer: answer("pcie 0 = 123456", "tx 0 = 1000"), not: []string{"nvlink_tx_bytes"}, dropped: dropStale},
+		},
+		"counters of links that nothing goes over stand still": {
+			{answer: answer("both 0 = 0", "pcie 0 = 123456", "tx 0 = 1000")},
+			{after: time.Hour, answer: answer("both 0 = 0", "pcie 0 = 123457", "tx 0 = 1000"), want: []string{"nvlink_tx_bytes: 1000", "nvlink_bytes_per_second: 0", since(0)}},
+		},
+		"counters of which one stands still are not old while a rate is new": {
+			{answer: answer("both 0 = 123456", "txrate 0 = 5000", "tx 0 = 1000", "crc 0 = 3")},
+			{after: 91 * time.Second, answer: answer("both 0 = 123456", "txrate 0 = 5001", "tx 0 = 2000", "crc 0 = 3"), want: []string{"nvlink_tx_bytes: 2000", "nvlink_errors: 3"}, not: []string{"nvlink_bytes_per_second"}, dropped: dropStale},
+		},
+		"a GPU that is at another index follows on no other there": {
+			{answer: answer("tx 0 = 1000", "tx 1 = 2000", "tx 2 = 3000")},
+			{after: time.Second, answer: []byte("DCGM_FI_DEV_NVLINK_TX_BYTES_TOTAL{gpu=\"0\",UUID=\"GPU-0\",Hostname=\"n1\"} 1001\nDCGM_FI_DEV_NVLINK_TX_BYTES_TOTAL{gpu=\"1\",UUID=\"GPU-2\",Hostname=\"n1\"} 3001\n"),
+				want: []string{"gpu_index: 0 1 1", "gpu_missing: false false true", "gpu_reset: false true false"}},
 		},
 		"zero is measured, however long it stays": {
 			{answer: answer("both 0 = 0"), want: []string{"nvlink_bytes_per_second: 0"}},

@@ -51,7 +51,7 @@ func (c *Config) Validate() error {
 		if c.Sysfs.Root == "" {
 			errs.Fail("sysfs.root", "it is empty; write for example /sys")
 		}
-		if len(c.Targets) > 0 || len(c.Files) > 0 || len(c.DNS) > 0 {
+		if len(c.Targets) > 0 || len(c.Files) > 0 || len(c.DNS) > 0 || len(c.Kubernetes) > 0 {
 			errs.Fail("sysfs.enabled", "node_exporters are scraped already, and ports told twice would count twice; choose one")
 		}
 	}
@@ -60,10 +60,14 @@ func (c *Config) Validate() error {
 
 // Warnings returns settings that are legal but likely a slip.
 func (c *Config) Warnings() []string {
-	if c.Sysfs.Enabled {
-		return nil
-	}
 	var out []string
+	if len(c.Devices) == 0 && len(c.Except) == 0 {
+		out = append(out, Name+": devices: all ports count as scale-out traffic of jobs, those of storage and front end too; name the "+
+			"compute rails in devices, or the others in except")
+	}
+	if c.Sysfs.Enabled {
+		return out // there are no targets to warn of
+	}
 	for _, w := range c.Config.Warnings() {
 		out = append(out, Name+": "+w)
 	}

@@ -461,11 +461,20 @@ func TestConfigurations(t *testing.T) {
 	}
 	cfg := sysfsConfig("/sys")
 	cfg.Sysfs.Node = ""
+	cfg.Devices = []string{"mlx5_.*"}
 	if c := newCollector(t, cfg); c.cfg.Sysfs.Node == "" || len(cfg.Warnings()) > 0 {
 		t.Errorf("this machine is %q, warnings %q", c.cfg.Sysfs.Node, cfg.Warnings())
 	}
 	none := DefaultConfig()
-	if w := none.Warnings(); len(w) != 1 {
-		t.Errorf("warnings %q", w)
+	if w := none.Warnings(); len(w) != 2 || !strings.Contains(w[0], "storage") {
+		t.Errorf("no target, and all devices: warnings %q", w)
+	}
+	cfg.Devices = nil
+	if w := cfg.Warnings(); len(w) != 1 {
+		t.Errorf("all devices: warnings %q", w)
+	}
+	cfg.Except = []string{"mlx5_bond_.*"}
+	if w := cfg.Warnings(); len(w) > 0 {
+		t.Errorf("some devices left out: warnings %q", w)
 	}
 }

@@ -33,6 +33,10 @@ export function open(root, route, shell) {
           { head: "Cluster", cell: (c) => c.cluster }, { head: "Node", cell: (c) => c.node }, { head: "Believed", cell: (c) => `${c.source_a}: ${c.domain_a || "unknown"}` },
           { head: "Contradicted by", cell: (c) => `${c.source_b}: ${c.domain_b || "unknown"}` }, { head: "Detail", cell: (c) => c.detail }, { head: "Since", cell: (c) => when(c.since) },
         ], t.conflicts)),
+        t.faults.length ? h("section", { class: "panel" }, h("h2", null, "Faults of the NVLink fabric"), h("p", null, "What the driver says of these GPUs. Jobs on them may be slow or fall back to the scale-out network."), table(plural(t.faults.length, "GPU"), [
+          { head: "Cluster", cell: (f) => f.cluster }, { head: "Node", cell: (f) => f.node }, { head: "GPU", number: true, cell: (f) => figure(f.gpu) },
+          { head: "Fault", cell: (f) => h("span", { class: "state wrong" }, `✗ ${f.faults.join(", ").replaceAll("_", " ")}`) }, { head: "Said by", cell: (f) => f.source }, { head: "Told", cell: (f) => when(f.observed_at) },
+        ], t.faults)) : null,
         h("section", { class: "panel" }, h("h2", null, "Scheduler's view and ours"), notCompared(views.not_compared), differences(views, unfolded)),
         t.missing.length ? h("section", { class: "panel" }, h("h2", null, "Nodes without any membership record"), h("p", null, "The scheduler knows them, the topology does not. Check the topology collector."), h("p", null, t.missing.slice(0, 50).map((n) => n.node).join(", "), t.missing.length > 50 ? ` and ${t.missing.length - 50} more` : "")) : null,
         h("section", { class: "panel" }, h("h2", null, "Sources"), sourceTable(t.sources)));

@@ -1,8 +1,9 @@
 -- Placements judged a spill that held GPUs at some time in [since, until), worst first or newest first; with fallbacks = 1
 -- those inside one domain whose traffic goes over the scale-out network: the spills nobody sees.
 -- The first step finds rows that ever said so, the second takes the newest word on each: no FINAL.
--- traffic narrows to those of which their traffic says so ('' = any, also unmeasured).
--- Parameters: fallbacks, cluster, traffic, user, account, service_class, cause ('' = any), running (1 = only those held now), since, until,
+-- traffic narrows to those of which their traffic says so ('' = any, also unmeasured); of those that hold their GPUs still,
+-- what counters said that came last before measured_since is unknown now.
+-- Parameters: fallbacks, cluster, traffic, user, account, service_class, cause ('' = any), running (1 = only those held now), since, until, now, measured_since,
 -- by_severity (1 = worst first), limit, offset, probe_cluster (no cluster named = any but that).
 WITH candidates AS
 (
@@ -76,7 +77,9 @@ SELECT if(e.version = 0, '', toString(e.evidence)) AS evidence, e.reason AS evid
 FROM newest AS v
 INNER JOIN runs AS r ON r.cluster = v.cluster AND r.job_id = v.job_id AND r.attempt = v.attempt
 LEFT JOIN told AS e ON e.cluster = v.cluster AND e.job_id = v.job_id AND e.attempt = v.attempt AND e.seq = v.seq
-WHERE ({traffic:String} = '' OR toString(e.evidence) = {traffic:String}) AND ({user:String} = '' OR r.user = {user:String})
+WHERE ({traffic:String} = ''
+       OR {traffic:String} = if(v.valid_to > {now:DateTime64(3)} AND e.last_minute < {measured_since:DateTime64(3)}, 'unknown', toString(e.evidence)))
+  AND ({user:String} = '' OR r.user = {user:String})
   AND ({account:String} = '' OR r.account = {account:String})
   AND ({service_class:String} = '' OR r.service_class = {service_class:String})
   AND r.probe = 0
