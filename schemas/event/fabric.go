@@ -93,3 +93,25 @@ func (h FabricHealth) Mask() uint32 {
 	}
 	return m
 }
+
+// Faults names what is wrong, in the order of the mask; empty = nothing that the driver tells.
+func (h FabricHealth) Faults() []string {
+	var out []string
+	for _, f := range []struct {
+		bit  HealthBit
+		name string
+	}{
+		{h.DegradedBandwidth, "degraded_bandwidth"},
+		{h.RouteRecovery, "route_recovery"},
+		{h.RouteUnhealthy, "route_unhealthy"},
+		{h.AccessTimeoutRecovery, "access_timeout_recovery"},
+		{h.Configuration, "incorrect_configuration:" + h.Misconfigured},
+		{h.PartitionAssigned, "no_partition_assigned"},
+		{h.ManagerConnected, "fabric_manager_disconnected"},
+	} {
+		if f.bit == HealthBad {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
