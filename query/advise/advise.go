@@ -281,6 +281,7 @@ func (q *question) candidate(at int64, basis string) *Candidate {
 	t := q.s.Topology
 	c := &Candidate{Start: "now", StartBasis: basis, WaitS: at - q.now}
 	parts := q.p.Parts
+	c.Domains = make([]DomainShare, 0, len(parts))
 	for _, part := range parts {
 		d := &t.Domains[part.Domain]
 		free := q.v.Free[part.Domain]
@@ -332,6 +333,7 @@ func round(x float64, decimals int) float64 {
 func (q *question) name(c *Candidate, parts []Part) {
 	t, s := q.s.Topology, q.s
 	evicts := map[string]bool{}
+	c.Nodes = make([]string, 0, q.a.Nodes)
 	for _, part := range parts {
 		d := &t.Domains[part.Domain]
 		left := part.Nodes
