@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -170,14 +169,20 @@ func (a *advisor) ask(caller string, r *advise.Request) (*Advice, *NoAdvice) {
 
 // written is JSON as every answer of the API is written: a line, with < and & as they are.
 func written(v any) ([]byte, error) {
-	var line bytes.Buffer
-	line.Grow(2 << 10)
-	to := json.NewEncoder(&line)
+	var out line
+	to := json.NewEncoder(&out)
 	to.SetEscapeHTML(false)
-	if err := to.Encode(v); err != nil {
-		return nil, err
-	}
-	return line.Bytes(), nil
+	err := to.Encode(v)
+	return out, err
+}
+
+// line keeps what is written to it, and no room for more: an encoder writes all at once.
+type line []byte
+
+// Write implements io.Writer.
+func (l *line) Write(text []byte) (int, error) {
+	*l = append(*l, text...)
+	return len(text), nil
 }
 
 // advise answers from a picture, with what is known of earlier runs of the same user and name filled in.
