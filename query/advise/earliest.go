@@ -37,10 +37,10 @@ func (v *View) withheld(d int) int32 {
 // short because when domains have room bounds it; a strategy that can need more domains when more is free (under
 // MaxDomains all but bounded) gets a start, if one at all, but not always the first.
 func Earliest(s Strategy, v *View, a *Ask, now int64, p *Plan) (at int64, ok bool) {
-	ask, h := *a, horizon{now: now}
+	ask, then, h := *a, *v, horizon{now: now}
 	h.open(v, p)
 	try := func(at int64) bool {
-		then := h.view(v, at)
+		then.Free = h.freeAt(v, at)
 		ask.Waited = a.Waited + at - now
 		s.Place(&then, &ask, p)
 		h.learn(p.Outcome == Placed)
@@ -174,9 +174,9 @@ func (h *horizon) last(v *View) int64 {
 	return last
 }
 
-// view is what is free at a time. A domain that is closed to the asker now, because of its model, its partition or a
+// freeAt is how many nodes of each domain are free at a time. A domain that is closed to the asker now, because of its model, its partition or a
 // tenant, stays closed.
-func (h *horizon) view(v *View, at int64) View {
+func (h *horizon) freeAt(v *View, at int64) []int32 {
 	grace := at < h.now+OverdueGrace
 	for d, order := range v.order {
 		i, end := h.low[d], h.high[d]
@@ -194,9 +194,7 @@ func (h *horizon) view(v *View, at int64) View {
 			h.free[d] = 0
 		}
 	}
-	then := *v
-	then.Free = h.free
-	return then
+	return h.free
 }
 
 // learn narrows the search after the time last asked was late enough, or was not.
