@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -64,8 +65,9 @@ type question struct {
 	best int // the fewest domains the ask could have in an empty cluster
 
 	// Room to work in, as large as the cluster has domains. It is used again by later questions and no answer refers to it.
-	p           Plan
-	sizes, free []int32
+	p     Plan
+	sizes []sized
+	free  freeTally
 }
 
 // working keeps the room of questions that have been answered: a thousand a second would keep the collector busy.
@@ -132,6 +134,21 @@ func (q *question) allowed(n int32) bool {
 	return q.s.usable[n] > 0 && (q.s.tenant[n] == 0 || q.r.Tenant != "" && q.s.tenants[q.s.tenant[n]] == q.r.Tenant)
 }
 
+// open tells the sizes of the domains that the asker might have nodes of. What nobody else may be in may be empty some day.
+func (q *question) open() []sized {
+	q.sizes = q.sizes[:0]
+	if q.v.closed == nil || q.r.ExclusiveDomain {
+		q.sizes = append(q.sizes, q.s.Topology.sizes...)
+		return q.sizes
+	}
+	for d, closed := range q.v.closed {
+		if !closed {
+			q.sizes = addSize(q.sizes, q.s.Topology.count[d])
+		}
+	}
+	return q.sizes
+}
+
 // possible refuses what could not be placed even in an empty cluster.
 func (q *question) possible() error {
 	a := &q.a
@@ -139,25 +156,20 @@ func (q *question) possible() error {
 		q.best = 1
 		return nil
 	}
-	sizes := q.sizes[:0] // in units
-	largest, whole := int32(0), int32(0)
-	for d := range q.s.Topology.Domains {
-		if q.v.closed != nil && q.v.closed[d] && !q.r.ExclusiveDomain {
-			continue
-		}
-		n := a.within(q.s.Topology.Domains[d].Count)
-		largest, whole = max(largest, n), whole+n/a.unit()*a.unit()
-		sizes = append(sizes, n/a.unit())
+	sizes, largest, whole := q.open(), int32(0), int32(0)
+	for i := range sizes { // from here on in units
+		n := a.within(sizes[i].nodes)
+		sizes[i].nodes = n / a.unit()
+		largest, whole = max(largest, n), whole+sizes[i].domains*sizes[i].nodes*a.unit()
 	}
-	q.sizes = sizes
-	slices.Sort(sizes)
-	slices.Reverse(sizes)
-	need := a.needs()
-	for i, n := range sizes {
-		if need -= n; need <= 0 && n > 0 {
-			q.best = i + 1
+	slices.SortFunc(sizes, func(x, y sized) int { return cmp.Compare(y.nodes, x.nodes) })
+	need, taken := a.needs(), int32(0)
+	for _, s := range sizes {
+		if s.nodes > 0 && need <= s.nodes*s.domains {
+			q.best = int(taken + (need+s.nodes-1)/s.nodes)
 			break
 		}
+		need, taken = need-s.nodes*s.domains, taken+s.domains
 	}
 	if q.best > 0 && a.allowed(q.best) {
 		return nil
@@ -167,8 +179,9 @@ func (q *question) possible() error {
 		most = largest
 	} else if a.MaxDomains > 0 {
 		most = 0
-		for _, n := range sizes[:min(len(sizes), int(a.MaxDomains))] {
-			most += n * a.unit()
+		for i, left := 0, a.MaxDomains; i < len(sizes) && left > 0; i++ {
+			n := min(left, sizes[i].domains)
+			most, left = most+n*sizes[i].nodes*a.unit(), left-n
 		}
 	}
 	return &Refusal{Code: NeverFits,
@@ -180,12 +193,12 @@ func (q *question) possible() error {
 // answer fills in candidates, the recommendation and how to ask the scheduler for it.
 func (q *question) answer(resp *Response) error {
 	q.c.Strategy.Place(&q.v, &q.a, &q.p)
-	outcome := q.p.Outcome
+	outcome, parts := q.p.Outcome, len(q.p.Parts)
 	var now, later *Candidate
-	if len(q.p.Parts) > 0 {
+	if parts > 0 {
 		now = q.candidate(q.now, "")
 	}
-	placedBest := outcome == Placed && (q.a.Shared > 0 || len(q.p.Parts) <= q.best && q.p.Split.High <= 1)
+	placedBest := outcome == Placed && (q.a.Shared > 0 || parts <= q.best && q.p.Split.High <= 1)
 	if !placedBest {
 		resp.NotNow = q.notNow()
 		later = q.later(outcome)
@@ -197,7 +210,7 @@ func (q *question) answer(resp *Response) error {
 	case outcome == Placed:
 		resp.add(now, later)
 		resp.Recommendation = "start rank 1"
-		resp.Why = q.whyNow(placedBest)
+		resp.Why = q.whyNow(parts, placedBest)
 	case now != nil && (later == nil || q.hopeless(now, later)):
 		resp.add(now, later)
 		resp.Recommendation = "start rank 1"
@@ -268,6 +281,7 @@ func (q *question) candidate(at int64, basis string) *Candidate {
 	t := q.s.Topology
 	c := &Candidate{Start: "now", StartBasis: basis, WaitS: at - q.now}
 	parts := q.p.Parts
+	c.Domains = make([]DomainShare, 0, len(parts))
 	for _, part := range parts {
 		d := &t.Domains[part.Domain]
 		free := q.v.Free[part.Domain]
@@ -295,29 +309,18 @@ func (q *question) candidate(at int64, basis string) *Candidate {
 	}
 	q.name(c, parts)
 	if q.a.Shared == 0 {
-		q.free = append(q.free[:0], q.v.Free...)
-		free, size := q.free, int32(0)
-		for i := range t.Domains {
-			size = max(size, q.a.within(t.Domains[i].Count))
-		}
-		c.Frag = &FragChange{SlotNodes: size, PhiBefore: phiShare(free, q.c.Mix), SlotsBefore: slots(free, size)}
+		q.free = q.free.of(q.v.Free)
+		free := q.free
+		c.Frag = &FragChange{SlotNodes: t.largest(&q.a)}
+		c.Frag.PhiBefore, c.Frag.SlotsBefore = free.phiShare(q.c.Mix), free.slots(c.Frag.SlotNodes)
 		for _, part := range parts {
-			free[part.Domain] = max(0, free[part.Domain]-part.Nodes)
+			n := max(0, q.v.Free[part.Domain])
+			free[n]--
+			free[max(0, n-part.Nodes)]++
 		}
-		c.Frag.PhiAfter, c.Frag.SlotsAfter = phiShare(free, q.c.Mix), slots(free, size)
+		c.Frag.PhiAfter, c.Frag.SlotsAfter = free.phiShare(q.c.Mix), free.slots(c.Frag.SlotNodes)
 	}
 	return c
-}
-
-func phiShare(free []int32, mix []Gang) float64 {
-	sum := int32(0)
-	for _, n := range free {
-		sum += n
-	}
-	if sum == 0 {
-		return 0
-	}
-	return round(Phi(free, mix)/float64(sum), 3)
 }
 
 // round keeps that many decimals: more would claim more than a prediction knows.
@@ -326,18 +329,11 @@ func round(x float64, decimals int) float64 {
 	return math.Round(x*p) / p
 }
 
-func slots(free []int32, size int32) int32 {
-	sum := int32(0)
-	for _, n := range free {
-		sum += n / size
-	}
-	return sum
-}
-
 // name picks the nodes: those without a probe job first, then by name.
 func (q *question) name(c *Candidate, parts []Part) {
 	t, s := q.s.Topology, q.s
 	evicts := map[string]bool{}
+	c.Nodes = make([]string, 0, q.a.Nodes)
 	for _, part := range parts {
 		d := &t.Domains[part.Domain]
 		left := part.Nodes
@@ -417,16 +413,8 @@ func (q *question) counts() []Count {
 	reasons := [...]string{"other model, partition or use of the domain", "down or not schedulable", "reserved for others", "excluded", "held by jobs", "free"}
 	var n [len(reasons)]int32
 	if q.v.closed == nil && len(q.s.reserved) == 0 { // nothing sets this asker apart
-		for i, usable := range q.s.usable {
-			switch {
-			case usable == 0:
-				n[1]++
-			case q.s.used[i] > 0:
-				n[4]++
-			default:
-				n[5]++
-			}
-		}
+		u := q.s.usage
+		n[1], n[4], n[5] = u.down, u.busy, int32(len(q.s.Topology.Nodes))-u.down-u.busy
 		return q.listed(n[:], reasons[:])
 	}
 	for i := range q.s.Topology.Nodes {
@@ -477,11 +465,11 @@ func (q *question) makeRoom(later *Candidate) *MakeRoom {
 	return m
 }
 
-func (q *question) whyNow(best bool) []string {
+func (q *question) whyNow(parts int, best bool) []string {
 	switch {
 	case q.a.Shared > 0:
 		return []string{"smaller than a node: fills a node in use before it opens another"}
-	case len(q.p.Parts) == 1 || q.best == 1 && best:
+	case parts == 1:
 		return []string{"fits one domain", "the domain with the fewest free nodes that suffice"}
 	case best:
 		return []string{fmt.Sprintf("larger than a domain: the fewest domains, %d, in even shares", q.best)}

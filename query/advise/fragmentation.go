@@ -90,7 +90,7 @@ func (f *Fragmentation) domain(v *View, d int, now int64) {
 			f.Drain[i] = 0
 		} else if i < int(dom.Count) && f.Drain[i] != 0 && (v.closed == nil || !v.closed[d]) {
 			if i += int(v.withheld(d)); i < int(dom.Count) {
-				if t := v.order[int(dom.First)+i]; t != Never {
+				if t := v.order[d][i]; t != Never {
 					if t <= now {
 						t = now + OverdueGrace
 					}
@@ -103,15 +103,32 @@ func (f *Fragmentation) domain(v *View, d int, now int64) {
 
 // Phi is the weighted expected number of free nodes that gangs of the mix cannot use: those of domains with fewer than the
 // gang needs.
-func Phi(free []int32, mix []Gang) float64 {
+func Phi(free []int32, mix []Gang) float64 { return freeTally(nil).of(free).phi(mix) }
+
+// freeTally is how many domains have how many free nodes. Measures that ask nothing else of domains read it instead of
+// all of them.
+type freeTally []int32
+
+// of counts the domains anew.
+func (f freeTally) of(free []int32) freeTally {
+	clear(f)
+	for _, n := range free {
+		n = max(0, n)
+		for int(n) >= len(f) {
+			f = append(f, 0)
+		}
+		f[n]++
+	}
+	return f
+}
+
+func (f freeTally) phi(mix []Gang) float64 {
 	sum, weights := 0.0, 0.0
 	for _, g := range mix {
 		weights += g.Weight
 		lost := int32(0)
-		for _, n := range free {
-			if n < g.Nodes {
-				lost += n
-			}
+		for n, domains := range f[:min(len(f), int(g.Nodes))] {
+			lost += int32(n) * domains
 		}
 		sum += g.Weight * float64(lost)
 	}
@@ -119,6 +136,24 @@ func Phi(free []int32, mix []Gang) float64 {
 		return 0
 	}
 	return sum / weights
+}
+
+// phiShare is phi as a share of the free nodes.
+func (f freeTally) phiShare(mix []Gang) float64 {
+	nodes := f.slots(1)
+	if nodes == 0 {
+		return 0
+	}
+	return round(f.phi(mix)/float64(nodes), 3)
+}
+
+// slots is how many gangs of a size are free, each in one domain.
+func (f freeTally) slots(nodes int32) int32 {
+	sum := int32(0)
+	for n, domains := range f {
+		sum += int32(n) / nodes * domains
+	}
+	return sum
 }
 
 // Entropy of how the free nodes are spread, 0 for all in one domain to 1 for evenly over those that have any. It is for a

@@ -58,7 +58,7 @@ func (p *Plan) pods(v *View, a *Ask) (need, sum int32) {
 				n += nodes * (int32(left) / a.Shared)
 			}
 		} else {
-			n = min(n, a.within(v.Topology.Domains[d].Count))
+			n = min(n, a.within(v.Topology.count[d]))
 		}
 		p.room[d], p.units[d] = n, n/a.unit()
 		sum += p.units[d]

@@ -1,9 +1,12 @@
 package advise
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -66,7 +69,7 @@ func TestEarliestIsTheFirstSecond(t *testing.T) {
 			}
 			at, ok := Earliest(s, &v, &a, now, &p)
 			want, found := int64(0), false
-			for _, end := range append([]int64{now, now + OverdueGrace}, v.order...) {
+			for _, end := range append([]int64{now, now + OverdueGrace}, slices.Concat(v.order...)...) {
 				if end < now || end == Never || found && end >= want {
 					continue
 				}
@@ -83,6 +86,119 @@ func TestEarliestIsTheFirstSecond(t *testing.T) {
 				t.Fatalf("%s: %d %v, want %d %v, for %+v", s.Name(), at, ok, want, found, a)
 			}
 		}
+	}
+}
+
+// TestEarliestIsWhatHalvingAllOfTheTimeFinds: where the search begins makes no difference, whoever asks. (For strategies
+// that can need more domains when more is free it can; see Earliest.)
+func TestEarliestIsWhatHalvingAllOfTheTimeFinds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(43, 44))
+	c := DefaultConfig()
+	found := map[string]int{}
+	for range 1500 {
+		state := random(t, rng, 1+rng.IntN(10))
+		nodes := state.Topology.Nodes
+		for range rng.IntN(8) {
+			state.Reserve(rng.Int32N(int32(len(nodes))), [...]string{"team-a", "team-b"}[rng.IntN(2)])
+		}
+		snap := state.Publish(1000)
+		r := Request{GPUs: 4, Tenant: [...]string{"", "team-a"}[rng.IntN(2)], ExclusiveDomain: rng.IntN(4) == 0}
+		for range rng.IntN(6) {
+			r.ExcludeNodes = append(r.ExcludeNodes, nodes[rng.IntN(len(nodes))].Name)
+		}
+		q := question{c: &c, s: snap, r: &r, now: int64(500 + rng.IntN(3000))}
+		var err error
+		if q.a, err = c.ask(snap.Topology, &r); err != nil {
+			t.Fatal(err)
+		}
+		q.narrow()
+		for _, s := range Strategies(Options{Links: DefaultLinks()}) {
+			a := randomAsk(rng)
+			if s.Name() != "bounded" {
+				a.MaxDomains = 0
+			}
+			at, ok := Earliest(s, &q.v, &a, q.now, &q.p)
+			shape := fmt.Sprint(q.p.Outcome, q.p.Parts)
+			want, placed := halved(s, &q.v, &a, q.now, &q.p)
+			if ok != placed || ok && (at != want || shape != fmt.Sprint(q.p.Outcome, q.p.Parts)) {
+				t.Fatalf("%s: %d %v %s, halving finds %d %v %v, for %+v at %d of %+v", s.Name(), at, ok, shape, want, placed, q.p.Parts, a, q.now, r)
+			}
+			if ok && at > q.now {
+				found[s.Name()]++
+			}
+		}
+	}
+	for _, s := range Strategies(Options{Links: DefaultLinks()}) {
+		if found[s.Name()] < 50 {
+			t.Errorf("%s has to wait %d times only: the test proves little", s.Name(), found[s.Name()])
+		}
+	}
+}
+
+// halved looks for the earliest start between now and the last end.
+func halved(s Strategy, v *View, a *Ask, now int64, p *Plan) (at int64, ok bool) {
+	try := func(at int64) bool {
+		then, ask := *v, *a
+		then.Free = make([]int32, len(v.Free))
+		for d := range v.Free {
+			if v.closed == nil || !v.closed[d] {
+				then.Free[d] = max(v.FreeBy(d, now, at)-v.withheld(d), v.Free[d])
+			}
+		}
+		ask.Waited += at - now
+		s.Place(&then, &ask, p)
+		return p.Outcome == Placed
+	}
+	lo, hi := now, now+OverdueGrace
+	for _, t := range slices.Concat(v.order...) {
+		if t != Never {
+			hi = max(hi, t)
+		}
+	}
+	if try(lo) {
+		return lo, true
+	}
+	if !try(hi) {
+		return 0, false
+	}
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; try(mid) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi, try(hi)
+}
+
+// TestEarliestCountsReservedNodesOnce: those that are kept for the asker are free already.
+func TestEarliestCountsReservedNodesOnce(t *testing.T) {
+	s := NewState(cluster(t, []int32{4}, 4))
+	hold(t, s, "a", 5000, 0, 1)
+	s.Reserve(2, "team-a")
+	s.Reserve(3, "team-a")
+	c := DefaultConfig()
+	resp, err := c.Advise(s.Publish(1000), &Request{GPUs: 16, Tenant: "team-a", SparesPerDomain: new(int)}, time.Unix(1000, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Recommendation != "wait for rank 1" || resp.Candidates[0].WaitS != 4000 {
+		t.Errorf("got %q %+v, want to wait until both nodes that are held come free", resp.Recommendation, resp.Candidates)
+	}
+}
+
+// TestWhyASplitStartsNow: what it says is of the shape that starts, not of the one that it would have had to wait for.
+func TestWhyASplitStartsNow(t *testing.T) {
+	s := NewState(cluster(t, []int32{4, 4}, 4))
+	hold(t, s, "a", 5000, 0, 1)
+	hold(t, s, "b", 9000, 4, 5)
+	c := DefaultConfig()
+	resp, err := c.Advise(s.Publish(1000), &Request{GPUs: 16, Mode: Unconstrained, Class: "train", SparesPerDomain: new(int)}, time.Unix(1000, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Recommendation != "start rank 1" || len(resp.Candidates) != 2 || len(resp.Candidates[0].Domains) != 2 || resp.Why[0] != "no domain has it free" {
+		t.Errorf("got %q because %q with %d candidates, want the split now and why", resp.Recommendation, resp.Why, len(resp.Candidates))
 	}
 }
 

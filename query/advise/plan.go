@@ -55,7 +55,7 @@ type View struct {
 	// Free are the whole nodes of each domain that the asker may take now.
 	Free []int32
 
-	order   []int64
+	order   [][]int64
 	partial []int32
 	closed  []bool  // per domain: no node of it may ever be taken; nil for none
 	barred  []int32 // per domain: nodes that may not be taken although they are or come free; nil for none
@@ -63,7 +63,7 @@ type View struct {
 
 // Units is how many units of the ask the domain can take.
 func (v *View) Units(a *Ask, d int) int32 {
-	n := min(v.Free[d], a.within(v.Topology.Domains[d].Count))
+	n := min(v.Free[d], a.within(v.Topology.count[d]))
 	if a.Segment > 1 {
 		return n / a.Segment
 	}
@@ -110,6 +110,7 @@ type Plan struct {
 	groups []int32
 
 	horizon []int32 // of Earliest
+	starts  []int64 // likewise
 }
 
 func (p *Plan) reset(domains int) {
@@ -134,8 +135,12 @@ func (p *Plan) survey(v *View, a *Ask) (sum, most int32) {
 		}
 		return sum, most
 	}
-	for d := range v.Free {
-		n := v.Units(a, d)
+	count, unit := v.Topology.count[:len(v.Free)], a.unit()
+	for d, n := range v.Free {
+		n = min(n, a.within(count[d]))
+		if unit > 1 {
+			n /= unit
+		}
 		p.units[d] = n
 		sum += n
 		most = max(most, n)

@@ -133,10 +133,7 @@ func (l Links) predictAsk(v *View, a *Ask, parts []Part) Interval {
 // ideal is the smallest part, in GPUs, of the best shape the ask could have in an empty cluster: all of it where a domain
 // is large enough, and an even share of the fewest largest domains where none is.
 func (v *View) ideal(a *Ask) int32 {
-	size := int32(1)
-	for i := range v.Topology.Domains {
-		size = max(size, a.within(v.Topology.Domains[i].Count))
-	}
+	size := max(1, v.Topology.largest(a))
 	u := a.unit()
 	size = max(1, size/u)
 	m := (a.needs() + size - 1) / size

@@ -27,7 +27,7 @@ func (s SlurmBlock) Place(v *View, a *Ask, p *Plan) {
 	}
 	p.reset(len(v.Free))
 	for d, n := range v.Free { // nodes, for segments too
-		p.units[d] = min(n, a.within(v.Topology.Domains[d].Count))
+		p.units[d] = min(n, a.within(v.Topology.count[d]))
 	}
 	nodes, times := a.Nodes, int32(1)
 	if a.Segment > 0 {
@@ -52,8 +52,8 @@ func (s SlurmBlock) base(v *View, a *Ask) int32 {
 		return s.Sizes[0]
 	}
 	size := int32(0)
-	for _, d := range v.Topology.Domains {
-		if n := a.within(d.Count); size == 0 || n < size {
+	for _, s := range v.Topology.sizes {
+		if n := a.within(s.nodes); size == 0 || n < size {
 			size = n
 		}
 	}

@@ -63,26 +63,25 @@ type holdPart struct {
 
 // counts are the figures of a state, in slices indexed by node or by domain.
 type counts struct {
-	usable   []uint8 // per node: healthy GPUs that may be scheduled
-	used     []uint8 // per node: GPUs held by real jobs
-	probes   []uint8 // per node: GPUs held by probe jobs
-	tenant   []int32 // per node: index of the tenant it is reserved for, 0 for none
-	freeAt   []int64 // per node: when it is wholly free: 0 now, Never
-	order    []int64 // freeAt, sorted within each domain
-	healthy  []int32 // per domain: whole nodes, all GPUs usable
-	free     []int32 // per domain: nodes wholly free, probe jobs not counting, reserved for nobody
-	probed   []int32 // per domain: of free, those that a probe job is on
-	held     []int32 // per domain: nodes that a real job has GPUs of
-	partial  []int32 // per domain x maxGPUs: nodes in use with that many GPUs free
-	reserved []int32 // the nodes with a tenant, ascending
+	usable   []uint8   // per node: healthy GPUs that may be scheduled
+	used     []uint8   // per node: GPUs held by real jobs
+	probes   []uint8   // per node: GPUs held by probe jobs
+	tenant   []int32   // per node: index of the tenant it is reserved for, 0 for none
+	order    [][]int64 // per domain: when its nodes are wholly free, ascending: 0 now, Never; replaced, never changed
+	healthy  []int32   // per domain: whole nodes, all GPUs usable
+	free     []int32   // per domain: nodes wholly free, probe jobs not counting, reserved for nobody
+	held     []int32   // per domain: nodes that a real job has GPUs of
+	partial  []int32   // per domain x maxGPUs: nodes in use with that many GPUs free
+	reserved []int32   // the nodes with a tenant, ascending
 }
 
-func (c *counts) clone() counts {
-	return counts{
-		usable: slices.Clone(c.usable), used: slices.Clone(c.used), probes: slices.Clone(c.probes), tenant: slices.Clone(c.tenant),
-		freeAt: slices.Clone(c.freeAt), order: slices.Clone(c.order), healthy: slices.Clone(c.healthy), free: slices.Clone(c.free),
-		probed: slices.Clone(c.probed), held: slices.Clone(c.held), partial: slices.Clone(c.partial), reserved: slices.Clone(c.reserved),
-	}
+// usage is how nodes are used.
+type usage struct {
+	held      int32 // a real job has GPUs of it
+	estimated int32 // of those, with an end estimate
+	down      int32 // no GPU of it is usable
+	busy      int32 // of the others, held
+	probed    int32 // free but for a probe job
 }
 
 // State is the cluster as its writer knows it. It is not safe for concurrent use: one goroutine changes it and publishes
@@ -90,11 +89,16 @@ func (c *counts) clone() counts {
 type State struct {
 	Topology *Topology
 	counts
+	freeAt  []int64 // per node: when it is wholly free
+	usage   []usage // per domain
 	holds   map[string]*Hold
 	byDom   [][]*Hold
 	tenants []string // tenants[0] is nobody
 	seq     uint64
 	current atomic.Pointer[Snapshot]
+
+	// What of the counts has changed since the last snapshot: most changes are of what jobs hold.
+	newNodes, newProbes, newPartial bool
 }
 
 // Snapshot is the state as it was at one moment. It is immutable.
@@ -106,6 +110,7 @@ type Snapshot struct {
 	// Held are the nodes that jobs hold, Estimated those of them with an end estimate.
 	Held, Estimated int
 	counts
+	usage   usage // of all nodes
 	byDom   [][]*Hold
 	tenants []string
 }
@@ -117,10 +122,10 @@ func NewState(t *Topology) *State {
 		Topology: t, holds: map[string]*Hold{}, byDom: make([][]*Hold, d), tenants: []string{""},
 		counts: counts{
 			usable: make([]uint8, n), used: make([]uint8, n), probes: make([]uint8, n), tenant: make([]int32, n),
-			freeAt: make([]int64, n), order: make([]int64, n),
-			healthy: make([]int32, d), free: make([]int32, d), probed: make([]int32, d), held: make([]int32, d),
+			order: make([][]int64, d), healthy: make([]int32, d), free: make([]int32, d), held: make([]int32, d),
 			partial: make([]int32, d*maxGPUs),
 		},
+		freeAt: make([]int64, n), usage: make([]usage, d),
 	}
 	for i, node := range t.Nodes {
 		s.usable[i] = uint8(node.GPUs)
@@ -150,6 +155,7 @@ func (s *State) Hold(h *Hold) error {
 	}
 	s.Release(h.Key)
 	s.holds[h.Key] = h
+	s.newProbes = s.newProbes || h.Probe
 	for _, p := range h.parts {
 		// A new slice: snapshots share the old one.
 		s.byDom[p.domain] = append(slices.Clip(s.byDom[p.domain]), h)
@@ -165,6 +171,7 @@ func (s *State) Release(key string) bool {
 		return false
 	}
 	delete(s.holds, key)
+	s.newProbes = s.newProbes || h.Probe
 	for _, p := range h.parts {
 		old := s.byDom[p.domain]
 		left := make([]*Hold, 0, len(old))
@@ -184,6 +191,7 @@ func (s *State) Release(key string) bool {
 // may have what is left of it.
 func (s *State) SetUsable(node, gpus int32) {
 	s.usable[node] = uint8(min(max(0, gpus), s.Topology.Nodes[node].GPUs))
+	s.newNodes = true
 	s.refresh(s.Topology.Nodes[node].Domain)
 }
 
@@ -195,6 +203,7 @@ func (s *State) Reserve(node int32, tenant string) {
 		s.tenants = append(slices.Clip(s.tenants), tenant)
 	}
 	s.tenant[node] = int32(i)
+	s.newNodes = true
 	at, found := slices.BinarySearch(s.reserved, node)
 	switch {
 	case i > 0 && !found:
@@ -231,13 +240,10 @@ func (s *State) refresh(domain int32) {
 			}
 		}
 	}
-	healthy, free, probed, held := int32(0), int32(0), int32(0), int32(0)
-	partial := s.partial[int(domain)*maxGPUs : int(domain+1)*maxGPUs]
-	clear(partial)
+	healthy, free, u := int32(0), int32(0), usage{}
+	var partial [maxGPUs]int32
 	for n := first; n < last; n++ {
-		if s.used[n] > 0 {
-			held++
-		}
+		held, down := s.used[n] > 0, s.usable[n] == 0
 		whole := s.whole(s.Topology, n)
 		if whole {
 			healthy++
@@ -245,12 +251,23 @@ func (s *State) refresh(domain int32) {
 		if !whole || s.tenant[n] != 0 {
 			s.freeAt[n] = Never
 		}
+		if held {
+			u.held++
+			if s.freeAt[n] != Never {
+				u.estimated++
+			}
+		}
+		if down {
+			u.down++
+		} else if held {
+			u.busy++
+		}
 		switch {
 		case s.tenant[n] != 0:
-		case whole && s.used[n] == 0:
+		case whole && !held:
 			free++
 			if s.probes[n] > 0 {
-				probed++
+				u.probed++
 			}
 		default:
 			if left := s.left(n); left > 0 {
@@ -258,10 +275,14 @@ func (s *State) refresh(domain int32) {
 			}
 		}
 	}
-	s.healthy[domain], s.free[domain], s.probed[domain], s.held[domain] = healthy, free, probed, held
-	order := s.order[first:last]
-	copy(order, s.freeAt[first:last])
+	s.healthy[domain], s.free[domain], s.held[domain], s.usage[domain] = healthy, free, u.held, u
+	if old := s.partial[int(domain)*maxGPUs : int(domain+1)*maxGPUs]; !slices.Equal(old, partial[:]) {
+		copy(old, partial[:])
+		s.newPartial = true
+	}
+	order := slices.Clone(s.freeAt[first:last])
 	slices.Sort(order)
+	s.order[domain] = order
 }
 
 // add counts GPUs, and stops where a node that is told to be held many times over would begin from nothing again.
@@ -272,14 +293,34 @@ func (c *counts) whole(t *Topology, node int32) bool {
 	return int32(c.usable[node]) == t.Domains[t.Nodes[node].Domain].GPUsPerNode
 }
 
-// Publish makes the state as it is now the current snapshot. It copies some 30 bytes a node, so a writer publishes after
-// a batch of changes, not after each.
+// Publish makes the state as it is now the current snapshot. It copies some 5 bytes a node and 70 a domain, and shares
+// with the snapshot before what has not changed, so a writer publishes after a batch of changes, not after each.
 func (s *State) Publish(at int64) *Snapshot {
 	s.seq++
-	snap := &Snapshot{
-		Topology: s.Topology, Seq: s.seq, At: at, counts: s.clone(), byDom: slices.Clone(s.byDom), tenants: s.tenants,
+	snap := &Snapshot{Topology: s.Topology, Seq: s.seq, At: at, byDom: slices.Clone(s.byDom), tenants: s.tenants}
+	if last := s.current.Load(); last != nil {
+		snap.counts = last.counts
+	} else {
+		s.newNodes, s.newProbes, s.newPartial = true, true, true
 	}
-	snap.Held, snap.Estimated = s.estimates()
+	if s.newNodes {
+		snap.usable, snap.tenant, snap.reserved, snap.healthy = slices.Clone(s.usable), slices.Clone(s.tenant), slices.Clone(s.reserved), slices.Clone(s.healthy)
+	}
+	if s.newProbes {
+		snap.probes = slices.Clone(s.probes)
+	}
+	if s.newPartial {
+		snap.partial = slices.Clone(s.partial)
+	}
+	s.newNodes, s.newProbes, s.newPartial = false, false, false
+	snap.used, snap.order, snap.free, snap.held = slices.Clone(s.used), slices.Clone(s.order), slices.Clone(s.free), slices.Clone(s.held)
+	for _, u := range s.usage {
+		snap.usage.held += u.held
+		snap.usage.estimated += u.estimated
+		snap.usage.down += u.down
+		snap.usage.busy += u.busy
+	}
+	snap.Held, snap.Estimated = int(snap.usage.held), int(snap.usage.estimated)
 	s.current.Store(snap)
 	return snap
 }
@@ -306,7 +347,7 @@ func (c *counts) Usable(node int32) int32 { return int32(c.usable[node]) }
 func (c *counts) left(node int32) int32 { return int32(c.usable[node]) - int32(c.used[node]) }
 
 // FreeAt is when a node is wholly free by the end estimates: 0 for now, Never where nobody can say.
-func (c *counts) FreeAt(node int32) int64 { return c.freeAt[node] }
+func (s *State) FreeAt(node int32) int64 { return s.freeAt[node] }
 
 // Holders are the attempts in a domain. The slice is not to be changed.
 func (s *Snapshot) Holders(domain int32) []*Hold { return s.byDom[domain] }
@@ -316,17 +357,4 @@ func (s *State) Holders(domain int32) []*Hold { return s.byDom[domain] }
 
 func view(t *Topology, c *counts) View {
 	return View{Topology: t, Free: c.free, order: c.order, partial: c.partial}
-}
-
-// estimates counts the nodes that jobs hold, and those of them with an end estimate.
-func (c *counts) estimates() (held, estimated int) {
-	for n, used := range c.used {
-		if used > 0 {
-			held++
-			if c.freeAt[n] != Never {
-				estimated++
-			}
-		}
-	}
-	return held, estimated
 }

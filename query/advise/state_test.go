@@ -3,6 +3,7 @@ package advise
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -48,7 +49,8 @@ func TestStateCountsWhatHoldsSay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	s := NewState(cluster(t, []int32{18, 4, 18, 1}, 4))
 	nodes := int32(len(s.Topology.Nodes))
-	var busy []string
+	var busy, asTheyWere []string
+	var published []*Snapshot
 	for step := range 2000 {
 		switch rng.IntN(5) {
 		case 0, 1:
@@ -77,7 +79,11 @@ func TestStateCountsWhatHoldsSay(t *testing.T) {
 			s.Reserve(rng.Int32N(nodes), [...]string{"", "", "team-a"}[rng.IntN(3)])
 		}
 		free, healthy, held, probed := recount(s)
-		got, want := [][]int32{s.free, s.healthy, s.held, s.probed}, [][]int32{free, healthy, held, probed}
+		counted := make([]int32, len(s.usage))
+		for d, u := range s.usage {
+			counted[d] = u.probed
+		}
+		got, want := [][]int32{s.free, s.healthy, s.held, counted}, [][]int32{free, healthy, held, probed}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("step %d: %s", step, diff)
 		}
@@ -87,7 +93,39 @@ func TestStateCountsWhatHoldsSay(t *testing.T) {
 				t.Fatalf("step %d, domain %d: %d free by the ends, %d by the count", step, d, n, s.free[d])
 			}
 		}
+		if rng.IntN(3) > 0 {
+			continue
+		}
+		snap := s.Publish(int64(step))
+		if !reflect.DeepEqual(snap.counts, s.counts) {
+			t.Fatalf("step %d: published %+v of %+v", step, snap.counts, s.counts)
+		}
+		whole := usage{}
+		for n := range nodes {
+			held, down := s.used[n] > 0, s.usable[n] == 0
+			whole.held += one(held)
+			whole.estimated += one(held && s.freeAt[n] != Never)
+			whole.down += one(down)
+			whole.busy += one(held && !down)
+		}
+		if snap.usage != whole || snap.Held != int(whole.held) || snap.Estimated != int(whole.estimated) {
+			t.Fatalf("step %d: published %+v, counted %+v", step, snap.usage, whole)
+		}
+		published = append(published, snap)
+		asTheyWere = append(asTheyWere, fmt.Sprint(snap.counts, snap.usage, snap.byDom, snap.tenants))
 	}
+	for i, snap := range published {
+		if fmt.Sprint(snap.counts, snap.usage, snap.byDom, snap.tenants) != asTheyWere[i] {
+			t.Fatalf("snapshot %d changed after it was published", snap.Seq)
+		}
+	}
+}
+
+func one(is bool) int32 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // TestSnapshotsDoNotChange: readers use snapshots without a lock while the writer goes on. Run it with -race.

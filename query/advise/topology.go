@@ -27,7 +27,9 @@ type Topology struct {
 	rank   []int32   // per domain, its place in ranked
 	nodes  map[string]int32
 	ids    map[string][]int32
-	model  string // the one GPU model, if there is only one
+	model  string  // the one GPU model, if there is only one
+	count  []int32 // per domain, how many nodes it has: what is read of all domains for every question
+	sizes  []sized // how many domains there are of each size
 	// uniform: the nodes of all domains have the same number of GPUs.
 	uniform bool
 }
@@ -117,6 +119,10 @@ func NewTopology(generation uint64, levels []string, specs []NodeSpec) (*Topolog
 	for i := range levels {
 		t.group(i)
 	}
+	for i := range t.Domains {
+		t.count = append(t.count, t.Domains[i].Count)
+		t.sizes = addSize(t.sizes, t.Domains[i].Count)
+	}
 	t.uniform = true
 	for _, d := range t.Domains {
 		t.uniform = t.uniform && int(d.GPUsPerNode) == t.GPUsPerNode
@@ -130,6 +136,29 @@ func NewTopology(generation uint64, levels []string, specs []NodeSpec) (*Topolog
 		}
 	}
 	return t, nil
+}
+
+// sized is how many domains have this many nodes.
+type sized struct{ nodes, domains int32 }
+
+// addSize adds a domain to those of its size. There are few sizes.
+func addSize(sizes []sized, nodes int32) []sized {
+	for i := range sizes {
+		if sizes[i].nodes == nodes {
+			sizes[i].domains++
+			return sizes
+		}
+	}
+	return append(sizes, sized{nodes, 1})
+}
+
+// largest is the most nodes that the ask may have of any one domain.
+func (t *Topology) largest(a *Ask) int32 {
+	most := int32(0)
+	for _, s := range t.sizes {
+		most = max(most, a.within(s.nodes))
+	}
+	return most
 }
 
 // maxGPUs is the most GPUs a node may have.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -53,6 +54,8 @@ type Advice struct {
 	AdviceID string `json:"advice_id" doc:"Names this answer in POST /v1/feedback and in the ledger."`
 	Cluster  string `json:"cluster"`
 	advise.Response
+
+	written []byte // the answer as JSON: written out once, for the caller and for the ledger
 }
 
 // NoAdvice is the problem answered where there is no opinion: place the job as without advice.
@@ -138,6 +141,10 @@ func (a *advisor) ask(caller string, r *advise.Request) (*Advice, *NoAdvice) {
 		return nil, a.refuse(caller, id, r, v, start, refusal)
 	}
 	out := &Advice{AdviceID: id, Cluster: v.Cluster, Response: *resp}
+	var err error
+	if out.written, err = written(out); err != nil {
+		return nil, a.refuse(caller, id, r, v, start, &advise.Refusal{Code: advise.InvalidRequest, Detail: err.Error(), Remedy: "change the request"})
+	}
 	if a.ledger != nil {
 		row := a.row(caller, id, r, v, start)
 		row.Cluster, row.Strategy, row.Recommendation = v.Cluster, resp.Strategy, resp.Recommendation
@@ -154,10 +161,28 @@ func (a *advisor) ask(caller string, r *advise.Request) (*Advice, *NoAdvice) {
 			}
 			row.Basis = c.Predicted.Basis
 		}
-		row.Body = out
+		row.Answer = out.written[:len(out.written)-1] // without the end of the line
 		a.ledger.Add(row)
 	}
 	return out, nil
+}
+
+// written is JSON as every answer of the API is written: a line, with < and & as they are.
+func written(v any) ([]byte, error) {
+	var out line
+	to := json.NewEncoder(&out)
+	to.SetEscapeHTML(false)
+	err := to.Encode(v)
+	return out, err
+}
+
+// line keeps what is written to it, and no room for more: an encoder writes all at once.
+type line []byte
+
+// Write implements io.Writer.
+func (l *line) Write(text []byte) (int, error) {
+	*l = append(*l, text...)
+	return len(text), nil
 }
 
 // advise answers from a picture, with what is known of earlier runs of the same user and name filled in.
@@ -233,7 +258,7 @@ func (a *advisor) refuse(caller, id string, r *advise.Request, v *live.View, sta
 	if a.ledger != nil {
 		row := a.row(caller, id, r, v, start)
 		row.Code = refusal.Code
-		row.Body = out
+		row.Answer, _ = json.Marshal(out)
 		a.ledger.Add(row)
 	}
 	return out
@@ -241,14 +266,7 @@ func (a *advisor) refuse(caller, id string, r *advise.Request, v *live.View, sta
 
 // adviceRoutes registers what rests on the advisor.
 func (s *Server) adviceRoutes() {
-	post(s, "advise", "/v1/advice", "Where a job should go, when, at what predicted cost, and why", http.StatusOK,
-		func(_ context.Context, in *struct{ Body advise.Request }) (*Advice, error) {
-			out, none := s.advisor.ask("api", &in.Body)
-			if none != nil {
-				return nil, none
-			}
-			return out, nil
-		})
+	s.ask()
 	get(s, "grade-advice", "/v1/advice/grade", "What became of the advice that was given", s.gradeAdvice)
 	get(s, "list-links", "/v1/links", "How fast links are by tests of communication, by level and domain", s.links)
 	get(s, "list-runs", "/v1/runs", "Runs that have ended: what `spillway simulate --from-history` tries policies on", s.runs)
@@ -257,8 +275,41 @@ func (s *Server) adviceRoutes() {
 	get(s, "get-fragmentation", "/v1/fragmentation", "How far free GPUs are of use to gangs, now and over time", s.fragmentation)
 }
 
+// ask registers the advisor's question. Its answer goes out as it was written for the ledger.
+func (s *Server) ask() {
+	const id = "advise"
+	op := s.posting(id, "/v1/advice", "Where a job should go, when, at what predicted cost, and why", http.StatusOK)
+	op.Responses["200"] = &huma.Response{Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
+		"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(typeOf[Advice](), true, "Advice")}}}
+	type lineOf struct{ Body func(huma.Context) }
+	huma.Register(s.api, op, func(_ context.Context, in *struct{ Body advise.Request }) (*lineOf, error) {
+		return observed(s, id, func() (*lineOf, error) {
+			out, none := s.advisor.ask("api", &in.Body)
+			if none != nil {
+				return nil, none
+			}
+			return &lineOf{func(ctx huma.Context) {
+				ctx.SetHeader("Content-Type", "application/json")
+				ctx.SetStatus(http.StatusOK)
+				_, _ = ctx.BodyWriter().Write(out.written)
+			}}, nil
+		})
+	})
+}
+
 // post registers one POST operation and measures it.
 func post[I, O any](s *Server, id, path, summary string, status int, fn func(context.Context, *I) (*O, error)) {
+	huma.Register(s.api, s.posting(id, path, summary, status), func(ctx context.Context, in *I) (*answer[O], error) {
+		out, err := observed(s, id, func() (*O, error) { return fn(ctx, in) })
+		if err != nil {
+			return nil, err
+		}
+		return &answer[O]{Body: *out}, nil
+	})
+}
+
+// posting describes a POST operation.
+func (s *Server) posting(id, path, summary string, status int) huma.Operation {
 	problem := s.api.OpenAPI().Components.Schemas.Schema(typeOf[NoAdvice](), true, "NoAdvice")
 	op := huma.Operation{OperationID: id, Method: http.MethodPost, Path: path, Summary: summary, DefaultStatus: status, MaxBodyBytes: 1 << 20,
 		Responses: map[string]*huma.Response{}}
@@ -270,16 +321,7 @@ func post[I, O any](s *Server, id, path, summary string, status int, fn func(con
 	invalid := s.api.OpenAPI().Components.Schemas.Schema(typeOf[huma.ErrorModel](), true, "ErrorModel")
 	op.Responses["422"] = &huma.Response{Description: http.StatusText(http.StatusUnprocessableEntity), Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: &huma.Schema{OneOf: []*huma.Schema{problem, invalid}}}}}
-	huma.Register(s.api, op, func(ctx context.Context, in *I) (*answer[O], error) {
-		start := time.Now()
-		out, err := fn(ctx, in)
-		code, err := s.failure(id, err)
-		s.metrics.seconds.WithLabelValues(id, strconv.Itoa(code)).Observe(time.Since(start).Seconds())
-		if err != nil {
-			return nil, err
-		}
-		return &answer[O]{Body: *out}, nil
-	})
+	return op
 }
 
 type gradeParam struct {

@@ -102,15 +102,21 @@ func get[I, O any](s *Server, id, path, summary string, fn func(context.Context,
 		Errors: []int{http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable, http.StatusGatewayTimeout},
 	}
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*answer[O], error) {
-		start := time.Now()
-		out, err := fn(ctx, in)
-		status, err := s.failure(id, err)
-		s.metrics.seconds.WithLabelValues(id, strconv.Itoa(status)).Observe(time.Since(start).Seconds())
+		out, err := observed(s, id, func() (*O, error) { return fn(ctx, in) })
 		if err != nil {
 			return nil, err
 		}
 		return &answer[O]{Body: *out}, nil
 	})
+}
+
+// observed answers one call of an operation, and counts how long that takes and what comes of it.
+func observed[O any](s *Server, id string, fn func() (O, error)) (O, error) {
+	start := time.Now()
+	out, err := fn()
+	status, err := s.failure(id, err)
+	s.metrics.seconds.WithLabelValues(id, strconv.Itoa(status)).Observe(time.Since(start).Seconds())
+	return out, err
 }
 
 // failure maps an error to a problem: what the caller can mend is told to the caller, the rest goes to the log.

@@ -68,9 +68,8 @@ type Answer struct {
 	SlowdownHigh   *float32  `ch:"slowdown_high"`
 	Basis          string    `ch:"basis"`
 	TookUS         uint32    `ch:"took_us"`
-	Answer         string    `ch:"answer"`
-
-	Body any `ch:"-"` // what Answer is to be, as JSON; written out by Run and not to be changed any more
+	// Answer is what was answered, as JSON. It is not to be changed any more.
+	Answer json.RawMessage `ch:"answer"`
 }
 
 // Feedback is what a caller tells of an advice.
@@ -97,7 +96,7 @@ type Deps struct {
 type Ledger struct {
 	cfg      Config
 	deps     Deps
-	answers  chan Answer
+	answers  chan *Answer // pointers: an empty queue is looked through by every collection of garbage
 	feedback chan Feedback
 
 	gradeWithin time.Duration // bounds one grading for /metrics: no row is stored meanwhile
@@ -113,7 +112,7 @@ func New(cfg Config, deps Deps) (*Ledger, error) {
 		return nil, fmt.Errorf("advise.ledger: %w", err)
 	}
 	l := &Ledger{
-		cfg: cfg, deps: deps, answers: make(chan Answer, cfg.Queue), feedback: make(chan Feedback, cfg.Queue), gradeWithin: insertWithin,
+		cfg: cfg, deps: deps, answers: make(chan *Answer, cfg.Queue), feedback: make(chan Feedback, cfg.Queue), gradeWithin: insertWithin,
 		stored:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_advise_ledger_stored_total", Help: "Rows of the advice ledger stored, by table."}, []string{"table"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_advise_ledger_dropped_total", Help: "Rows of the advice ledger given up, by why."}, []string{"why"}),
 		grades:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_advise_graded", Help: "Answers of the last day by what became of them."}, []string{"cluster", "what"}),
@@ -131,7 +130,7 @@ func (l *Ledger) Name() string { return "ledger" }
 // Add keeps an answer. It never waits.
 func (l *Ledger) Add(a Answer) {
 	select {
-	case l.answers <- a:
+	case l.answers <- &a:
 	default:
 		l.dropped.WithLabelValues("queue full").Inc()
 	}
@@ -162,7 +161,7 @@ func (l *Ledger) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			for len(l.answers) > 0 {
-				answers.answer(<-l.answers)
+				answers.add(<-l.answers)
 			}
 			for len(l.feedback) > 0 {
 				feedback.add(new(<-l.feedback))
@@ -171,7 +170,7 @@ func (l *Ledger) Run(ctx context.Context) error {
 			feedback.send()
 			return nil
 		case a := <-l.answers:
-			answers.answer(a)
+			answers.add(a)
 		case f := <-l.feedback:
 			feedback.add(&f)
 		case <-every.C:
@@ -193,16 +192,6 @@ type pending struct {
 	cancel context.CancelFunc
 	rows   int
 	failed bool // since the last send; what comes is given up without asking ClickHouse again
-}
-
-func (p *pending) answer(a Answer) {
-	if a.Body != nil {
-		if raw, err := json.Marshal(a.Body); err == nil {
-			a.Answer = string(raw)
-		}
-		a.Body = nil
-	}
-	p.add(&a)
 }
 
 // add puts a row, a pointer to a struct, into the insert.

@@ -1,8 +1,8 @@
 package live
 
 import (
+	"cmp"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,15 +20,15 @@ type cluster struct {
 	state *advise.State // nil until a topology is known
 	dirty bool
 
-	capacity map[string]map[string]capacity // by node and source
-	models   map[string]string              // by node: what its GPUs are
-	runs     map[string]*run                // by job and component
-	history  map[[2]string]history          // by user and name
-	traffic  map[[2]string]float64          // by user and name: GB/s of a GPU in one direction, in one domain
-	told     map[place]uint64               // hash of what a source last said
-	reports  map[string]*event.Source       // by collector
-	speakers map[string]bool                // collectors that tell of jobs
-	unplaced int                            // shares of runs on nodes whose domain is not known
+	capacity map[string][]capacity    // by node: what each source says, sorted by it
+	models   map[string]string        // by node: what its GPUs are
+	runs     map[string]*run          // by job and component
+	history  map[[2]string]history    // by user and name
+	traffic  map[[2]string]float64    // by user and name: GB/s of a GPU in one direction, in one domain
+	told     map[place]uint64         // hash of what a source last said
+	reports  map[string]*event.Source // by collector
+	speakers map[string]bool          // collectors that tell of jobs
+	unplaced int                      // shares of runs on nodes whose domain is not known
 }
 
 // place is one source's word on one node.
@@ -36,13 +36,14 @@ type place struct{ node, source, topology string }
 
 func newCluster(name string) *cluster {
 	return &cluster{
-		name: name, capacity: map[string]map[string]capacity{}, models: map[string]string{}, runs: map[string]*run{}, history: map[[2]string]history{}, traffic: map[[2]string]float64{},
+		name: name, capacity: map[string][]capacity{}, models: map[string]string{}, runs: map[string]*run{}, history: map[[2]string]history{}, traffic: map[[2]string]float64{},
 		told: map[place]uint64{}, reports: map[string]*event.Source{}, speakers: map[string]bool{},
 	}
 }
 
 // capacity is what one source says of one node. Negative is not told.
 type capacity struct {
+	source                        string
 	present, healthy, allocatable int32
 	schedulable                   int8 // -1 not told, 0 no, 1 yes
 	reservation                   string
@@ -60,7 +61,7 @@ func told(v *uint32) int32 {
 // node folds what a source says of a node, and reports whether that changed anything.
 func (c *cluster) node(r *event.Node) bool {
 	next := capacity{
-		present: told(r.GpusPresent), healthy: told(r.GpusHealthy), allocatable: told(r.GpusAllocatable), schedulable: -1,
+		source: r.GetSource(), present: told(r.GpusPresent), healthy: told(r.GpusHealthy), allocatable: told(r.GpusAllocatable), schedulable: -1,
 		reservation: r.GetReservation(), removed: r.GetRemoved(), revision: r.GetRevision(),
 	}
 	if r.Schedulable != nil {
@@ -69,21 +70,28 @@ func (c *cluster) node(r *event.Node) bool {
 			next.schedulable = 1
 		}
 	}
-	sources := c.capacity[r.GetNode()]
-	if sources == nil {
-		sources = map[string]capacity{}
-		c.capacity[r.GetNode()] = sources
+	all := c.capacity[r.GetNode()]
+	at, known := sourceOf(all, next.source)
+	if !known {
+		c.capacity[r.GetNode()] = slices.Insert(all, at, next)
+		return c.applyNode(r.GetNode())
 	}
-	old, known := sources[r.GetSource()]
-	if known && old.revision > next.revision {
+	old := all[at]
+	if old.revision > next.revision {
 		return false
 	}
-	sources[r.GetSource()] = next
+	next.source = old.source // one copy of the name is enough
+	all[at] = next
 	old.revision = next.revision
-	if known && old == next {
+	if old == next {
 		return false
 	}
 	return c.applyNode(r.GetNode())
+}
+
+// sourceOf is the place of a source among those of a node.
+func sourceOf(all []capacity, source string) (at int, known bool) {
+	return slices.BinarySearchFunc(all, source, func(f capacity, source string) int { return cmp.Compare(f.source, source) })
 }
 
 // applyNode brings a node's capacity into the state.
@@ -104,10 +112,9 @@ func (c *cluster) applyNode(name string) bool {
 
 // usableOf combines the sources of a node: the fewest GPUs that one of them can give, none where one of them says that it
 // may not be scheduled. total is how many it has where nobody tells.
-func usableOf(sources map[string]capacity, total int32) (usable int32, reservation string) {
+func usableOf(sources []capacity, total int32) (usable int32, reservation string) {
 	usable, listed := total, len(sources) == 0
-	for _, s := range slices.Sorted(maps.Keys(sources)) {
-		f := sources[s]
+	for _, f := range sources {
 		if f.removed {
 			continue
 		}

@@ -209,7 +209,7 @@ func TestModelsOfNodesBecomeThatOfTheirDomain(t *testing.T) {
 	var rows []memberRow
 	for _, n := range []string{"a1", "a2", "b1", "b2", "c1"} {
 		rows = append(rows, memberRow{Cluster: "c1", Node: n, Domain: n[:1], Generation: 1})
-		c.capacity[n] = map[string]capacity{"slurm": {present: 4, healthy: 4, allocatable: 4, schedulable: 1}}
+		c.capacity[n] = []capacity{{source: "slurm", present: 4, healthy: 4, allocatable: 4, schedulable: 1}}
 	}
 	topology, err := c.topology(rows)
 	if err != nil {

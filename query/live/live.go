@@ -333,6 +333,7 @@ type session struct {
 	followers map[partition]*follower
 	moved     map[int]int64 // membership partition: offset of the newest record that the topology lacks
 	unfolded  map[cell][]change
+	names     map[string]string // each name once; nil but while the picture is read
 
 	wake    chan struct{}
 	views   atomic.Pointer[map[string]*View]

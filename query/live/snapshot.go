@@ -58,10 +58,21 @@ func readProgress(ctx context.Context, conn driver.Conn) (map[offsetKey]int64, e
 	return out, err
 }
 
+// once gives the one copy of a name that the picture keeps: rows tell the same names again and again.
+func (s *session) once(name string) string {
+	if kept, ok := s.names[name]; ok {
+		return kept
+	}
+	s.names[name] = name
+	return name
+}
+
 // load reads the picture and gives the offsets from which the topics go on. The offsets are read first: what the tables
 // then hold beyond them is folded again, which changes nothing.
 func (s *session) load(ctx context.Context) (map[offsetKey]int64, error) {
 	conn, now := s.feed.deps.Conn, s.feed.now()
+	s.names = map[string]string{}
+	defer func() { s.names = nil }()
 	from, err := readProgress(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -98,7 +109,7 @@ func (s *session) loadNodes(ctx context.Context, conn driver.Conn, now time.Time
 	}
 	for _, r := range rows {
 		f := capacity{
-			present: number(r.Present), healthy: number(r.Healthy), allocatable: number(r.Allocatable), schedulable: -1,
+			source: s.once(r.Source), present: number(r.Present), healthy: number(r.Healthy), allocatable: number(r.Allocatable), schedulable: -1,
 			removed: r.Removed, revision: r.Revision,
 		}
 		if r.Schedulable != nil {
@@ -108,10 +119,12 @@ func (s *session) loadNodes(ctx context.Context, conn driver.Conn, now time.Time
 			}
 		}
 		c := s.cluster(r.Cluster)
-		if c.capacity[r.Node] == nil {
-			c.capacity[r.Node] = map[string]capacity{}
+		node := s.once(r.Node)
+		if at, known := sourceOf(c.capacity[node], f.source); !known {
+			c.capacity[node] = slices.Insert(c.capacity[node], at, f)
+		} else {
+			c.capacity[node][at] = f
 		}
-		c.capacity[r.Node][r.Source] = f
 	}
 	type reserved struct {
 		Cluster     string `ch:"cluster"`
@@ -121,9 +134,9 @@ func (s *session) loadNodes(ctx context.Context, conn driver.Conn, now time.Time
 	}
 	kept, err := ask[reserved](ctx, conn, "reservations", at("since", now.Add(-2*time.Hour)))
 	for _, r := range kept {
-		if f, ok := s.cluster(r.Cluster).capacity[r.Node][r.Source]; ok {
-			f.reservation = r.Reservation
-			s.cluster(r.Cluster).capacity[r.Node][r.Source] = f
+		all := s.cluster(r.Cluster).capacity[r.Node]
+		if at, known := sourceOf(all, r.Source); known {
+			all[at].reservation = s.once(r.Reservation)
 		}
 	}
 	return err
@@ -137,7 +150,7 @@ func (s *session) loadModels(ctx context.Context, conn driver.Conn, now time.Tim
 	}
 	rows, err := ask[row](ctx, conn, "models", at("since", now.Add(-2*time.Hour)))
 	for _, r := range rows {
-		s.cluster(r.Cluster).models[r.Node] = r.Model
+		s.cluster(r.Cluster).models[s.once(r.Node)] = s.once(r.Model)
 	}
 	return err
 }
@@ -161,6 +174,7 @@ func (s *session) loadTopology(ctx context.Context, conn driver.Conn, _ time.Tim
 	}
 	members := map[string][]memberRow{}
 	for _, r := range rows {
+		r.Node, r.Domain, r.Partition = s.once(r.Node), s.once(r.Domain), s.once(r.Partition)
 		members[r.Cluster] = append(members[r.Cluster], r)
 	}
 	for name, rows := range members {
@@ -303,7 +317,7 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 			continue
 		}
 		key := runKey(r.Job, "")
-		one := &run{runID: r.Attempt, restart: -1, user: r.User, jobName: r.Name, whole: r.Het != 0}
+		one := &run{runID: r.Attempt, restart: -1, user: s.once(r.User), jobName: s.once(r.Name), whole: r.Het != 0}
 		if n, ok := strings.CutPrefix(r.Attempt, "r"); ok {
 			if restart, err := strconv.ParseInt(n, 10, 64); err == nil {
 				one.runID, one.restart = "", restart
@@ -311,7 +325,7 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 		} else if strings.HasPrefix(r.Attempt, "@") {
 			one.runID = ""
 		}
-		h := &advise.Hold{Key: key, Job: r.Job, Tenant: r.Account, Class: r.Class, Probe: r.Probe, Unsaved: -1, Restart: -1}
+		h := &advise.Hold{Key: key, Job: r.Job, Tenant: s.once(r.Account), Class: s.once(r.Class), Probe: r.Probe, Unsaved: -1, Restart: -1}
 		if r.Start != nil {
 			one.start = r.Start.Unix()
 			h.Start = one.start
