@@ -29,6 +29,12 @@ func TestMixedCluster(t *testing.T) {
 		"eight GPUs go to a whole machine":             {Request{GPUs: 8, Mode: Required}, []string{"hgx-1"}, ""},
 		"four a node need two trays":                   {Request{GPUs: 8, GPUsPerNode: 4, GPUModel: "GB200", Mode: Required}, []string{"gb-1", "gb-2"}, ""},
 		"two machines have no domain together":         {Request{GPUs: 16, Mode: Required}, nil, NeverFits},
+		"of a model with four a node":                  {Request{GPUs: 8, GPUModel: "GB200", Mode: Required}, []string{"gb-1", "gb-2"}, ""},
+		"of a partition with four a node":              {Request{GPUs: 8, RequirePartition: "nvl-1"}, []string{"gb-1", "gb-2"}, ""},
+		"a partition that is not there":                {Request{GPUs: 8, RequirePartition: "nvl-2"}, nil, NeverFits},
+		"a partition of another model":                 {Request{GPUs: 8, GPUModel: "H100", RequirePartition: "nvl-1"}, nil, NeverFits},
+		"more a node than that model has":              {Request{GPUs: 8, GPUsPerNode: 8, GPUModel: "GB200"}, nil, InvalidShape},
+		"more than a plan to preempt":                  {Request{GPUs: 8, Preempt: "kill"}, nil, InvalidRequest},
 		"a machine with a bad GPU serves smaller jobs": {Request{GPUs: 5}, []string{"hgx-2"}, ""},
 		"two machines where one has a bad GPU":         {Request{GPUs: 16}, nil, NoCapacityNow},
 		"a model that nobody has":                      {Request{GPUs: 8, GPUModel: "B300"}, nil, NeverFits},
@@ -39,7 +45,7 @@ func TestMixedCluster(t *testing.T) {
 			var refusal *Refusal
 			switch {
 			case errors.As(err, &refusal):
-				if refusal.Code != test.code {
+				if refusal.Code != test.code || slices.Contains(refusal.Legal, 0) {
 					t.Errorf("refused: %v, want code %q and nodes %v", refusal, test.code, test.nodes)
 				}
 			case test.code != "":
