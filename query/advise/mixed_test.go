@@ -2,6 +2,7 @@ package advise
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -54,5 +55,30 @@ func TestMixedCluster(t *testing.T) {
 				t.Errorf("got %+v, want nodes %v", resp.Candidates, test.nodes)
 			}
 		})
+	}
+}
+
+// TestMostOfTheFleetSaysWhatANodeIs: a few larger machines beside racks do not make every question one about them.
+func TestMostOfTheFleetSaysWhatANodeIs(t *testing.T) {
+	specs := []NodeSpec{{Name: "hgx-1", Domain: "node:hgx-1", GPUs: 8}}
+	for i := range 18 {
+		specs = append(specs, NodeSpec{Name: fmt.Sprintf("gb-%02d", i), Domain: "nvl-1", GPUs: 4})
+	}
+	topo, err := NewTopology(1, nil, specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, c := NewState(topo).Publish(100), DefaultConfig()
+	for gpus, want := range map[int]struct {
+		domain string
+		nodes  int
+	}{64: {"nvl-1", 16}, 8: {"nvl-1", 2}, 2: {"node:hgx-1", 1}, 7: {"node:hgx-1", 1}} {
+		resp, err := c.Advise(snap, &Request{GPUs: gpus, Mode: Required}, time.Unix(100, 0))
+		if err != nil || resp.Candidates[0].Domains[0].ID != want.domain || len(resp.Candidates[0].Nodes) != want.nodes {
+			t.Errorf("%d GPUs: got %+v, %v, want %d nodes of %s", gpus, resp, err, want.nodes, want.domain)
+		}
+	}
+	if resp, err := c.Advise(snap, &Request{GPUs: 8, GPUsPerNode: 8}, time.Unix(100, 0)); err != nil || resp.Candidates[0].Nodes[0] != "hgx-1" {
+		t.Errorf("eight a node: got %+v, %v, want the machine that has them", resp, err)
 	}
 }

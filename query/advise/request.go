@@ -115,13 +115,16 @@ func (c *Config) ask(t *Topology, r *Request) (Ask, error) {
 	if r.Preempt != "" && r.Preempt != "plan" {
 		return Ask{}, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("preempt %q", r.Preempt), Remedy: "use plan, or leave it out"}
 	}
-	most, refusal := r.most(t)
+	usual, most, refusal := r.nodes(t)
 	if refusal != nil {
 		return Ask{}, refusal
 	}
 	g := r.GPUsPerNode
 	if g == 0 {
-		g = most
+		g = usual
+		if r.GPUs > usual && r.GPUs < most && r.GPUs%usual != 0 {
+			g = most // a part of a larger node
+		}
 	}
 	a := Ask{
 		GPUsPerNode: int32(g), Mode: firstOf(r.Mode, class.Mode, Preferred), MaxDomains: int32(r.MaxDomains),
@@ -148,12 +151,14 @@ func (c *Config) ask(t *Topology, r *Request) (Ask, error) {
 	return a, r.shape(&a, g, most)
 }
 
-// most is the largest number of GPUs of a node of the model and the partition asked for, or why there is no such node.
-func (r *Request) most(t *Topology) (int, *Refusal) {
-	if r.GPUModel == "" && r.RequirePartition == "" {
-		return t.GPUsPerNode, nil
+// nodes tells how many GPUs those nodes of the model and the partition asked for have that hold most of the GPUs, and how many
+// the largest of them, or why there is no such node.
+func (r *Request) nodes(t *Topology) (usual, most int, refusal *Refusal) {
+	if t.uniform && r.GPUModel == "" && r.RequirePartition == "" {
+		return t.GPUsPerNode, t.GPUsPerNode, nil
 	}
-	most, ofModel, models := int32(0), false, map[string]bool{}
+	var gpus [maxGPUs + 1]int32 // by how many a node has
+	ofModel, models := false, map[string]bool{}
 	for i := range t.Domains {
 		d := &t.Domains[i]
 		if d.Model != "" {
@@ -164,21 +169,27 @@ func (r *Request) most(t *Topology) (int, *Refusal) {
 		}
 		ofModel = true
 		if r.RequirePartition == "" || d.ID == r.RequirePartition || d.Partition == r.RequirePartition {
-			most = max(most, d.GPUsPerNode)
+			most = max(most, int(d.GPUsPerNode))
+			gpus[d.GPUsPerNode] += d.Count * d.GPUsPerNode
+		}
+	}
+	for n := range gpus {
+		if gpus[n] >= gpus[usual] {
+			usual = n
 		}
 	}
 	switch {
 	case !ofModel:
-		return 0, &Refusal{Code: NeverFits, Detail: fmt.Sprintf("no domain has GPUs of model %q", r.GPUModel),
+		return 0, 0, &Refusal{Code: NeverFits, Detail: fmt.Sprintf("no domain has GPUs of model %q", r.GPUModel),
 			Remedy: "name a model that the cluster has: " + strings.Join(slices.Sorted(maps.Keys(models)), ", ")}
 	case most == 0 && r.GPUModel != "":
-		return 0, &Refusal{Code: NeverFits, Detail: fmt.Sprintf("no domain or partition %q of GPU model %q", r.RequirePartition, r.GPUModel),
+		return 0, 0, &Refusal{Code: NeverFits, Detail: fmt.Sprintf("no domain or partition %q of GPU model %q", r.RequirePartition, r.GPUModel),
 			Remedy: "name one that GET /v1/domains lists, or leave it out"}
 	case most == 0:
-		return 0, &Refusal{Code: NeverFits, Detail: fmt.Sprintf("no domain or partition %q", r.RequirePartition),
+		return 0, 0, &Refusal{Code: NeverFits, Detail: fmt.Sprintf("no domain or partition %q", r.RequirePartition),
 			Remedy: "name one that GET /v1/domains lists, or leave it out"}
 	}
-	return int(most), nil
+	return usual, most, nil
 }
 
 // counts checks the numbers before anything narrower holds them.

@@ -177,9 +177,9 @@ func (p *extenderPod) request(cluster, job string, most int) *advise.Request {
 	per := most / g
 	switch {
 	case pods == 1 || pods < per: // a part of a node
-		r.GPUs, r.GPUsPerNode = pods*g, 0
+		r.GPUs, r.GPUsPerNode = pods*g, most
 	case per > 1:
-		r.GPUs, r.GPUsPerNode = (min(pods, mostGPUs)+per-1)/per*most, 0
+		r.GPUs, r.GPUsPerNode = (min(pods, mostGPUs)+per-1)/per*most, most
 	default:
 		return r
 	}
@@ -252,12 +252,11 @@ func (a *advisor) plan(cluster string, args *extenderArgs, candidates []string) 
 	}
 	r := args.Pod.request(cluster, job, a.gpusOf(cluster, candidates))
 	if r.GPUs <= 0 {
-		v, refusal := a.view(cluster)
-		if refusal != nil {
+		n := a.gpusOf(cluster, candidates)
+		if n == 0 {
 			return nil
 		}
-		r.GPUs = v.Snapshot.Topology.GPUsPerNode // claims that do not say how many take a node
-		r.GPUsPerNode = 0
+		r.GPUs, r.GPUsPerNode = n, n // claims that do not say how many take a node
 	}
 	advice, none := a.ask("extender", r)
 	if none != nil || len(advice.Candidates) == 0 {

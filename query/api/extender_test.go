@@ -191,13 +191,13 @@ func TestPodsSmallerThanANodeShareNodes(t *testing.T) {
 		pods, gpus, slice          string
 		most, want, per, sliceWant int
 	}{
-		"one pod of one GPU":                          {"1", "1", "", 4, 1, 0, 0},
-		"one pod of three":                            {"1", "3", "", 4, 3, 0, 0},
-		"three pods of one fill a part of a node":     {"3", "1", "", 4, 3, 0, 0},
-		"four fill a node":                            {"4", "1", "", 4, 4, 0, 0},
-		"nine need a third":                           {"9", "1", "", 4, 12, 0, 0},
-		"slices are of whole nodes":                   {"16", "2", "8", 4, 32, 0, 4},
-		"slices that are not are not asked for":       {"16", "2", "3", 4, 32, 0, 0},
+		"one pod of one GPU":                          {"1", "1", "", 4, 1, 4, 0},
+		"one pod of three":                            {"1", "3", "", 4, 3, 4, 0},
+		"three pods of one fill a part of a node":     {"3", "1", "", 4, 3, 4, 0},
+		"four fill a node":                            {"4", "1", "", 4, 4, 4, 0},
+		"nine need a third":                           {"9", "1", "", 4, 12, 4, 0},
+		"slices are of whole nodes":                   {"16", "2", "8", 4, 32, 4, 4},
+		"slices that are not are not asked for":       {"16", "2", "3", 4, 32, 4, 0},
 		"pods of three have a node each":              {"6", "3", "2", 4, 18, 3, 2},
 		"pods of a node":                              {"16", "4", "8", 4, 64, 4, 8},
 		"nodes that differ, or that nobody knows of":  {"8", "1", "4", 0, 8, 1, 4},
