@@ -26,7 +26,7 @@ func TestWhatIsSaidOfThePastIsWhatIsSaidOfNow(t *testing.T) {
 		now := Fragment(&v, mix, 100)
 		size := int32(len(now.Slots))
 		past := Measure(v.Free, size, mix)
-		want := Measures{FreeNodes: now.FreeNodes, Largest: now.Largest, Slots: now.Slots, Cliff: now.Cliff, External: now.External, Phi: now.Phi}
+		want := Measures{FreeNodes: now.FreeNodes, Largest: now.Largest, ByNodes: now.Slots, Cliff: now.Cliff, External: now.External, Phi: now.Phi}
 		if diff := cmp.Diff(want, past); diff != "" {
 			t.Fatalf("%v of %v: %s", v.Free, sizes, diff)
 		}

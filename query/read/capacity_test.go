@@ -67,7 +67,7 @@ func TestNothingIsKnownBeforeTheFirstCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	history, err := r.FragmentationSince(t.Context(), "c1", noon.Add(-time.Hour), noon, 64, nil)
-	if err != nil || len(history) != historyPoints/2+1 || history[0].At.Before(noon.Add(-30*time.Minute)) || history[0].Slots != 1 || history[0].Measures.Largest != 18 || history[0].Measures.Slots[15] != 1 {
+	if err != nil || len(history) != historyPoints/2+1 || history[0].At.Before(noon.Add(-30*time.Minute)) || history[0].Slots != 1 || history[0].Largest != 18 || history[0].ByNodes[15] != 1 {
 		t.Errorf("got %d moments, %v, want those from half past eleven on: %+v", len(history), err, history[:min(1, len(history))])
 	}
 	history, err = r.FragmentationSince(t.Context(), "c1", noon.Add(-3*time.Hour), noon.Add(-2*time.Hour), 64, nil)
