@@ -44,8 +44,10 @@ func (s *Snapshot) Slots(gpus int32) []DomainSlots {
 // Probed is how many of the free nodes probe jobs are on, which any real job may evict.
 func (s *Snapshot) Probed() int32 {
 	sum := int32(0)
-	for _, n := range s.probed {
-		sum += n
+	for n, gpus := range s.probes {
+		if gpus > 0 && s.used[n] == 0 && s.tenant[n] == 0 && s.whole(s.Topology, int32(n)) {
+			sum++
+		}
 	}
 	return sum
 }
