@@ -235,7 +235,7 @@ func TestAdvice(t *testing.T) {
 		testenv.Until(t, "job 2 is seen", func() bool { return s.feed.Clusters("")["c1"].Snapshot.Holds("2") })
 		var change api.Change
 		s.post("/v1/whatif", map[string]any{"drain_domains": []string{"aaaaaaaa-0000-4000-8000-000000000001"}, "ask": map[string]any{"gpus": 64, "mode": "required"}}, &change)
-		if !slices.Equal(change.Affects, []string{"2"}) || change.After.Largest != 9 || change.Asked.After.Problem == nil || change.DrainBy == nil {
+		if !slices.Equal(change.Affects, []string{"2"}) || change.After.Largest != 9 || change.Asked.After.Problem == nil || change.DrainBy == nil || change.Freshness.AgeS == nil {
 			t.Errorf("got %+v, want job 2 affected and no room for 16 nodes", change)
 		}
 		s.post("/v1/whatif", map[string]any{"end_jobs": []string{"2"}}, &change)
@@ -253,6 +253,8 @@ func TestAdvice(t *testing.T) {
 			"/v1/fragmentation?since=" + since: `"history":[{`,
 			"/v1/runs?since=" + since:          `"user":"u"`,
 			"/v1/advice/grade":                 `"answered":`,
+
+			"/v1/fragmentation?since=2100-01-01T00:00:00Z": "since is not before until",
 		} {
 			testenv.Until(t, path+" holds "+want, func() bool { return strings.Contains(s.get(path), want) }) // the passes may be behind
 		}

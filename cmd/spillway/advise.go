@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 
 	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/query/api"
+	"github.com/spillway-io/spillway/query/read"
 )
 
 func adviseCommand() *cobra.Command {
@@ -31,13 +35,17 @@ func adviseCommand() *cobra.Command {
 	f.IntVar(&r.SegmentNodes, "segment", 0, "nodes that must stay together; 0 = none asked")
 	f.IntVar(&r.MaxDomains, "max-domains", 0, "most domains it may be spread over; 0 = any number")
 	hours := f.Float64("hours", 0, "expected run time; 0 = as earlier runs of this user and name, if any")
-	wait := f.Duration("max-wait", 0, "longest wait for a better shape; 0 = no bound of your own")
+	wait := f.Duration("max-wait", 0, "longest wait for a better shape, 0s = none at all; left out = no bound of your own")
 	f.StringVar(&r.Tenant, "tenant", "", "whose reserved nodes may be used")
 	f.StringVar(&r.User, "user", "", "whose earlier runs to go by")
 	f.StringVar(&r.Name, "name", "", "name of those runs")
 	f.StringSliceVar(&r.ExcludeNodes, "exclude", nil, "nodes not to use")
 	f.BoolVar(&r.ExclusiveDomain, "exclusive-domain", false, "nobody else in its domains")
+	f.StringVar(&r.GPUModel, "model", "", "GPU model of its nodes; empty = any")
+	f.IntVar(&r.GPUsPerNode, "gpus-per-node", 0, "GPUs of each of its nodes; 0 = all that a node has")
+	deadline := f.String("deadline", "", "when it must have ended, RFC 3339")
 	room := f.Bool("make-room", false, "say who would have to make room")
+	priority := f.Int64("priority", 0, "with --make-room: its priority; jobs of a higher one, or of one that nobody tells, stay; left out = any may be named")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if r.GPUs < 1 {
 			return usageError("say how many GPUs: spillway advise --gpus 64")
@@ -46,9 +54,18 @@ func adviseCommand() *cobra.Command {
 		if *room {
 			r.Preempt = "plan"
 		}
-		if *wait > 0 {
-			seconds := int64(wait.Seconds())
-			r.MaxWaitS = &seconds
+		if cmd.Flags().Changed("max-wait") {
+			r.MaxWaitS = new(int64(wait.Seconds()))
+		}
+		if cmd.Flags().Changed("priority") {
+			r.Priority = priority
+		}
+		if *deadline != "" {
+			at, err := time.Parse(time.RFC3339, *deadline)
+			if err != nil {
+				return usageError("--deadline %q: write it as 2026-11-29T18:00:00Z", *deadline)
+			}
+			r.Deadline = &at
 		}
 		var answer api.Advice
 		if err := c.post(cmd.Context(), "/v1/advice", r, &answer); err != nil {
@@ -57,10 +74,25 @@ func adviseCommand() *cobra.Command {
 		if c.output == "json" {
 			return printJSON(cmd.OutOrStdout(), answer)
 		}
-		printAdvice(cmd.OutOrStdout(), &answer)
+		printAdvice(cmd.OutOrStdout(), &answer, c.racks(cmd.Context(), answer.Cluster))
 		return nil
 	}
 	return cmd
+}
+
+// racks gives what people call the domains of a cluster, by id; nothing where it cannot be had now.
+func (c *client) racks(ctx context.Context, cluster string) map[string]string {
+	var domains read.Domains
+	if c.get(ctx, "/v1/domains", url.Values{"cluster": {cluster}}, &domains) != nil {
+		return nil
+	}
+	names := map[string]string{}
+	for _, d := range domains.Domains {
+		if d.Label != nil {
+			names[d.Domain] = *d.Label
+		}
+	}
+	return names
 }
 
 // post asks one question with a body and decodes its answer; a refusal with a remedy names it.
@@ -82,6 +114,9 @@ func noAdvice(base string, resp *http.Response, body []byte) error {
 	if len(none.Legal) > 0 {
 		err = fmt.Errorf("%w: these would be answered: %v", err, none.Legal)
 	}
+	if len(none.Counts) > 0 {
+		err = fmt.Errorf("%w (%s)", err, printable(counted(none.Counts)))
+	}
 	switch none.Status {
 	case http.StatusUnprocessableEntity:
 		return &exitError{exitUsage, err}
@@ -91,17 +126,36 @@ func noAdvice(base string, resp *http.Response, body []byte) error {
 	return err
 }
 
-func printAdvice(w io.Writer, a *api.Advice) {
+// counted lists how many nodes each reason holds for.
+func counted(counts []advise.Count) string {
+	parts := []string{}
+	for _, c := range counts {
+		parts = append(parts, fmt.Sprintf("%d nodes %s", c.Nodes, c.Reason))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// printAdvice prints an answer for people; racks names domains.
+func printAdvice(w io.Writer, a *api.Advice, racks map[string]string) {
+	name := func(id string) string {
+		if label := racks[id]; label != "" {
+			return label
+		}
+		return id
+	}
 	fmt.Fprintf(w, "%s: %s\n", a.Recommendation, printable(strings.Join(a.Why, "; ")))
 	if a.NotNow != nil {
 		fmt.Fprintf(w, "not now in the best shape: %s\n", printable(a.NotNow.Detail))
+		if len(a.NotNow.Counts) > 0 {
+			fmt.Fprintf(w, "of all nodes: %s\n", printable(counted(a.NotNow.Counts)))
+		}
 	}
 	fmt.Fprintln(w)
 	t := table{head: []string{"RANK", "START", "NODES BY DOMAIN", "SLOWDOWN", "LOST GPU-H", "BASIS"}}
 	for _, c := range a.Candidates {
 		var parts []string
 		for _, d := range c.Domains {
-			parts = append(parts, fmt.Sprintf("%s:%d", clip(d.ID, 12), d.Nodes))
+			parts = append(parts, fmt.Sprintf("%s:%d", clip(name(d.ID), 12), d.Nodes))
 		}
 		start := c.Start
 		if c.WaitS > 0 {
@@ -117,20 +171,39 @@ func printAdvice(w io.Writer, a *api.Advice) {
 		t.add(fmt.Sprint(c.Rank), start, strings.Join(parts, " "), slow, lost, c.Predicted.Basis)
 	}
 	t.print(w)
+	for _, c := range a.Candidates {
+		if len(c.WaitsFor) > 0 {
+			fmt.Fprintf(w, "rank %d waits for jobs %s, by the end estimates\n", c.Rank, printable(strings.Join(c.WaitsFor, ", ")))
+		}
+		if len(c.Evicts) > 0 {
+			fmt.Fprintf(w, "rank %d evicts the probe jobs %s\n", c.Rank, printable(strings.Join(c.Evicts, ", ")))
+		}
+		if c.MissesDeadline {
+			fmt.Fprintf(w, "rank %d misses the deadline\n", c.Rank)
+		}
+	}
 	if m := a.MakeRoom; m != nil {
-		fmt.Fprintf(w, "\nroom for %d nodes in %s, for %.1f GPU-hours:\n", m.Nodes, printable(m.Opens), m.CostGPUHours)
+		cost := fmt.Sprintf("%.1f GPU-hours", m.CostGPUHours)
+		if !m.CostKnown {
+			cost = "a cost that is not known (" + cost + " if nothing was saved and each restart takes ten minutes)"
+		}
+		fmt.Fprintf(w, "\nroom for %d nodes in %s, for %s:\n", m.Nodes, printable(name(m.Opens)), cost)
 		for _, move := range m.Moves {
 			to := "ends and queues again"
 			if move.To != "" {
-				to = "moves to " + move.To
+				to = "moves to " + name(move.To)
 			}
 			fmt.Fprintf(w, "  job %s, %d nodes, %s\n", printable(move.Job), move.Nodes, printable(to))
 		}
 	}
 	fmt.Fprintf(w, "\nslurm: %s\n", printable(strings.Join(a.Slurm, " ")))
-	for k, v := range a.Kueue {
-		fmt.Fprintf(w, "kueue: %s: %s\n", printable(k), printable(v))
+	for _, k := range slices.Sorted(maps.Keys(a.Kueue)) {
+		fmt.Fprintf(w, "kueue: %s: %s\n", printable(k), printable(a.Kueue[k]))
 	}
-	fmt.Fprintf(w, "good for %d s; advice %s, picture %d ms old, domains known of %.1f %% of nodes\n", a.ExpiresIn, a.AdviceID,
-		a.Snapshot.AgeMS, 100*a.Snapshot.Coverage)
+	stale := ""
+	if a.Snapshot.Stale {
+		stale = ", which is stale"
+	}
+	fmt.Fprintf(w, "good for %d s; advice %s, picture %d ms old%s, domains known of %.1f %% of nodes, ends of %.1f %% of those held\n", a.ExpiresIn, a.AdviceID,
+		a.Snapshot.AgeMS, stale, 100*a.Snapshot.Coverage, 100*a.Snapshot.Estimates)
 }

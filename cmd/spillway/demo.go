@@ -188,15 +188,24 @@ func (t *tour) halves(ctx context.Context) error {
 			by[q.Queue] = q
 		}
 		flat, advised := by["flat"], by["advised"]
-		if min(flat.Gangs, advised.Gangs) < halvesGangs {
+		if min(flat.Gangs-flat.Unknown, advised.Gangs-advised.Unknown) < halvesGangs {
 			continue
 		}
-		share := func(q read.Queue) float64 { return 100 * float64(q.Spilled) / float64(q.Gangs) }
-		fmt.Fprintf(t.w, "%s the two halves since the start: without advice %.0f %% of %d gangs spilled, mean wait %.1f s; "+
-			"with advice %.0f %% of %d, %.1f s (a split that is predicted to lose nothing is not waited against)\n", time.Now().Format("15:04:05"), share(flat), flat.Gangs, flat.MeanWait,
-			share(advised), advised.Gangs, advised.MeanWait)
+		fmt.Fprintf(t.w, "%s the two halves since the start: without advice %s gangs spilled, mean wait %.1f s; "+
+			"with advice %s, %.1f s (a split that is predicted to lose nothing is not waited against)\n", time.Now().Format("15:04:05"),
+			spilledShare(flat), flat.MeanWait, spilledShare(advised), advised.MeanWait)
 		tick.Reset(halvesEvery)
 	}
+}
+
+// spilledShare is the share of a queue's gangs that spilled, of those that could be judged.
+func spilledShare(q read.Queue) string {
+	judged := q.Gangs - q.Unknown
+	out := fmt.Sprintf("%.0f %% of %d", 100*float64(q.Spilled)/float64(max(1, judged)), judged)
+	if q.Unknown > 0 {
+		out += fmt.Sprintf(" (and %d not judged)", q.Unknown)
+	}
+	return out
 }
 
 // explain explains one spill in full, after a sentence of which it is the argument; false when it cannot be read now.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/query/read"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -42,5 +43,18 @@ func TestTheTourPrintsNamesAsText(t *testing.T) {
 	}
 	if strings.Contains(text.String(), "\u202e") || !strings.Contains(text.String(), "as `spillway explain job") {
 		t.Errorf("it said %q", text.String())
+	}
+}
+
+func TestGangsThatCannotBeJudgedAreNeitherSpilledNorWhole(t *testing.T) {
+	for want, q := range map[string]read.Queue{
+		"25 % of 20":                     {Gangs: 20, Spilled: 5},
+		"25 % of 20 (and 10 not judged)": {Gangs: 30, Spilled: 5, Unknown: 10},
+		"0 % of 0 (and 3 not judged)":    {Gangs: 3, Unknown: 3},
+		"100 % of 1":                     {Gangs: 1, Spilled: 1},
+	} {
+		if got := spilledShare(q); got != want {
+			t.Errorf("%+v: got %q, want %q", q, got, want)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +63,9 @@ func simulateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if ext := strings.ToLower(filepath.Ext(*plot)); slices.Contains([]string{".png", ".jpg", ".jpeg", ".pdf"}, ext) {
+			return usageError("--plot %s: the picture is SVG: name it so", *plot)
+		}
 		cfg.MTBF, cfg.Repair = mtbf.Seconds(), repair.Seconds()
 		stderr := cmd.ErrOrStderr()
 		if err := jobsFor(cmd.Context(), &cfg, c, *trace, *history, back, stderr); err != nil {
@@ -69,6 +73,10 @@ func simulateCommand() *cobra.Command {
 		}
 		if len(cfg.Trace) > 0 {
 			*loads = []float64{0} // a history has the load it had
+			if n := cfg.Cut(); n > 0 {
+				fmt.Fprintf(stderr, "%d of %d jobs are larger than %d racks of %d nodes without %d spares each, and are cut to that: see --racks, --nodes and --spares\n",
+					n, len(cfg.Trace), cfg.Racks, cfg.NodesPerRack, cfg.Spares)
+			}
 		}
 		results, err := simulateAll(cmd.Context(), cfg, *only, *curve, *loads, *seeds, *first, stderr)
 		if err != nil {
@@ -145,16 +153,20 @@ func historyOf(ctx context.Context, cfg *policysim.Config, c *client, since time
 		return err
 	}
 	cluster := runs.Runs[0].Cluster
-	racks, nodes, per := 0, 0, 0
+	racks, nodes, per, all := 0, 0, 0, 0
 	for _, d := range domains.Domains {
 		if d.Cluster == cluster && d.Nodes > 0 {
-			racks++
+			racks, all = racks+1, all+int(d.Nodes)
 			nodes, per = max(nodes, int(d.Nodes)), max(per, int(d.GPUs)/int(d.Nodes))
 		}
 	}
 	if racks > 0 && per > 0 {
 		cfg.Racks, cfg.NodesPerRack, cfg.GPUsPerNode = racks, nodes, per
 		cfg.Spares = min(cfg.Spares, nodes-1)
+		if more := racks*nodes - all; 10*more > all {
+			fmt.Fprintf(stderr, "its domains differ in size: %d nodes are simulated where there are %d, each domain as large as the largest; --trace with --racks and --nodes takes what you say\n",
+				racks*nodes, all)
+		}
 	}
 	others := 0
 	start := runs.Runs[0].Submit

@@ -374,6 +374,11 @@ func TestSlurmBlock(t *testing.T) {
 		}
 		runsOn(job, "gb200-b-[01-04]")
 		judged(job, "one_domain", 1)
+		testenv.Until(t, "it is told that the advice was not taken", func() bool {
+			var n uint64
+			err := s.readConn.QueryRow(context.Background(), "SELECT count() FROM advice_feedback WHERE job_id = '"+job+"' AND chosen = 0").Scan(&n)
+			return err == nil && n == 1
+		})
 		slurm.cancel(job)
 	})
 	t.Run("job_submit.lua where Slurm's Lua knows no segments", func(t *testing.T) {

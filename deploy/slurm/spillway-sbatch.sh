@@ -106,7 +106,8 @@ advise "$@" 2>/dev/null
 if [ -z "$id" ]; then
 	exec "$sbatch" "$@"
 fi
-[ -n "$flag" ] && echo "spillway: $flag keeps it on NVLink ($recommendation)" >&2
+chosen=0
+[ -n "$flag" ] && chosen=1 && echo "spillway: $flag keeps it on NVLink ($recommendation)" >&2
 said=$(mktemp) || exec "$sbatch" "$@"
 out=$("$sbatch" ${flag:+"$flag"} "$@" 2>"$said")
 status=$?
@@ -117,11 +118,12 @@ if [ $status -ne 0 ] && [ -n "$flag" ] && grep -q -e 'unrecognized option' -e 't
 	echo "spillway: this Slurm does not take $flag: submitting as it came (see SPILLWAY_USE)" >&2
 	out=$("$sbatch" "$@")
 	status=$?
+	chosen=0
 fi
 rm -f "$said"
 [ -n "$out" ] && printf '%s\n' "$out"
 # Which job the advice was for, so that it can be graded. Nobody waits for it.
 if [ $status -eq 0 ] && [[ $out =~ ([0-9]+) ]]; then
-	post /v1/feedback "{\"advice_id\":\"$id\",\"job\":\"${BASH_REMATCH[1]}\",\"chosen\":1}" 2 >/dev/null 2>&1 &
+	post /v1/feedback "{\"advice_id\":\"$id\",\"job\":\"${BASH_REMATCH[1]}\",\"chosen\":$chosen}" 2 >/dev/null 2>&1 &
 fi
 exit $status

@@ -17,7 +17,7 @@ type Fragmentation struct {
 	// Largest is the most free nodes in one domain.
 	Largest int32 `json:"largest_nodes"`
 	// Slots is N(s), how many gangs of s nodes fit now, each inside one domain; Ideal is how many would if the free nodes
-	// were in full domains; Cliff is their ratio, K(s), 1 where there is no fragmentation and where none would fit either way.
+	// were in full domains; Cliff is their ratio, K(s), 1 where no more would fit.
 	Slots []int32   `json:"slots"`
 	Ideal []int32   `json:"ideal_slots"`
 	Cliff []float64 `json:"cliff"`
@@ -55,7 +55,7 @@ func Fragment(v *View, mix []Gang, now int64) Fragmentation {
 		s := int32(i) + 1
 		f.Ideal[i] = f.FreeNodes/size*(size/s) + f.FreeNodes%size/s
 		f.Cliff[i] = 1
-		if f.Ideal[i] > 0 {
+		if f.Ideal[i] > f.Slots[i] {
 			f.Cliff[i] = float64(f.Slots[i]) / float64(f.Ideal[i])
 		}
 		if f.Drain[i] == Never {

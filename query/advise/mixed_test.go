@@ -2,6 +2,7 @@ package advise
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -29,6 +30,12 @@ func TestMixedCluster(t *testing.T) {
 		"eight GPUs go to a whole machine":             {Request{GPUs: 8, Mode: Required}, []string{"hgx-1"}, ""},
 		"four a node need two trays":                   {Request{GPUs: 8, GPUsPerNode: 4, GPUModel: "GB200", Mode: Required}, []string{"gb-1", "gb-2"}, ""},
 		"two machines have no domain together":         {Request{GPUs: 16, Mode: Required}, nil, NeverFits},
+		"of a model with four a node":                  {Request{GPUs: 8, GPUModel: "GB200", Mode: Required}, []string{"gb-1", "gb-2"}, ""},
+		"of a partition with four a node":              {Request{GPUs: 8, RequirePartition: "nvl-1"}, []string{"gb-1", "gb-2"}, ""},
+		"a partition that is not there":                {Request{GPUs: 8, RequirePartition: "nvl-2"}, nil, NeverFits},
+		"a partition of another model":                 {Request{GPUs: 8, GPUModel: "H100", RequirePartition: "nvl-1"}, nil, NeverFits},
+		"more a node than that model has":              {Request{GPUs: 8, GPUsPerNode: 8, GPUModel: "GB200"}, nil, InvalidShape},
+		"more than a plan to preempt":                  {Request{GPUs: 8, Preempt: "kill"}, nil, InvalidRequest},
 		"a machine with a bad GPU serves smaller jobs": {Request{GPUs: 5}, []string{"hgx-2"}, ""},
 		"two machines where one has a bad GPU":         {Request{GPUs: 16}, nil, NoCapacityNow},
 		"a model that nobody has":                      {Request{GPUs: 8, GPUModel: "B300"}, nil, NeverFits},
@@ -39,7 +46,7 @@ func TestMixedCluster(t *testing.T) {
 			var refusal *Refusal
 			switch {
 			case errors.As(err, &refusal):
-				if refusal.Code != test.code {
+				if refusal.Code != test.code || slices.Contains(refusal.Legal, 0) {
 					t.Errorf("refused: %v, want code %q and nodes %v", refusal, test.code, test.nodes)
 				}
 			case test.code != "":
@@ -48,5 +55,30 @@ func TestMixedCluster(t *testing.T) {
 				t.Errorf("got %+v, want nodes %v", resp.Candidates, test.nodes)
 			}
 		})
+	}
+}
+
+// TestMostOfTheFleetSaysWhatANodeIs: a few larger machines beside racks do not make every question one about them.
+func TestMostOfTheFleetSaysWhatANodeIs(t *testing.T) {
+	specs := []NodeSpec{{Name: "hgx-1", Domain: "node:hgx-1", GPUs: 8}}
+	for i := range 18 {
+		specs = append(specs, NodeSpec{Name: fmt.Sprintf("gb-%02d", i), Domain: "nvl-1", GPUs: 4})
+	}
+	topo, err := NewTopology(1, nil, specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, c := NewState(topo).Publish(100), DefaultConfig()
+	for gpus, want := range map[int]struct {
+		domain string
+		nodes  int
+	}{64: {"nvl-1", 16}, 8: {"nvl-1", 2}, 2: {"node:hgx-1", 1}, 7: {"node:hgx-1", 1}} {
+		resp, err := c.Advise(snap, &Request{GPUs: gpus, Mode: Required}, time.Unix(100, 0))
+		if err != nil || resp.Candidates[0].Domains[0].ID != want.domain || len(resp.Candidates[0].Nodes) != want.nodes {
+			t.Errorf("%d GPUs: got %+v, %v, want %d nodes of %s", gpus, resp, err, want.nodes, want.domain)
+		}
+	}
+	if resp, err := c.Advise(snap, &Request{GPUs: 8, GPUsPerNode: 8}, time.Unix(100, 0)); err != nil || resp.Candidates[0].Nodes[0] != "hgx-1" {
+		t.Errorf("eight a node: got %+v, %v, want the machine that has them", resp, err)
 	}
 }

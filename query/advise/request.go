@@ -2,6 +2,7 @@ package advise
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -108,12 +109,22 @@ func (c *Config) ask(t *Topology, r *Request) (Ask, error) {
 	if !known {
 		class = Class{Share: -1}
 	}
-	g := r.GPUsPerNode
-	if g == 0 {
-		g = t.GPUsPerNode
-	}
 	if refusal := r.counts(); refusal != nil {
 		return Ask{}, refusal
+	}
+	if r.Preempt != "" && r.Preempt != "plan" {
+		return Ask{}, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("preempt %q", r.Preempt), Remedy: "use plan, or leave it out"}
+	}
+	usual, most, refusal := r.nodes(t)
+	if refusal != nil {
+		return Ask{}, refusal
+	}
+	g := r.GPUsPerNode
+	if g == 0 {
+		g = usual
+		if r.GPUs > usual && r.GPUs < most && r.GPUs%usual != 0 {
+			g = most // a part of a larger node
+		}
 	}
 	a := Ask{
 		GPUsPerNode: int32(g), Mode: firstOf(r.Mode, class.Mode, Preferred), MaxDomains: int32(r.MaxDomains),
@@ -137,7 +148,48 @@ func (c *Config) ask(t *Topology, r *Request) (Ask, error) {
 			return a, &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("excluded node %q", name), Remedy: "give plain node names, one an entry, not lists"}
 		}
 	}
-	return a, c.shape(t, r, &a, g)
+	return a, r.shape(&a, g, most)
+}
+
+// nodes tells how many GPUs those nodes of the model and the partition asked for have that hold most of the GPUs, and how many
+// the largest of them, or why there is no such node.
+func (r *Request) nodes(t *Topology) (usual, most int, refusal *Refusal) {
+	if t.uniform && r.GPUModel == "" && r.RequirePartition == "" {
+		return t.GPUsPerNode, t.GPUsPerNode, nil
+	}
+	var gpus [maxGPUs + 1]int32 // by how many a node has
+	ofModel, models := false, map[string]bool{}
+	for i := range t.Domains {
+		d := &t.Domains[i]
+		if d.Model != "" {
+			models[d.Model] = true
+		}
+		if r.GPUModel != "" && d.Model != r.GPUModel {
+			continue
+		}
+		ofModel = true
+		if r.RequirePartition == "" || d.ID == r.RequirePartition || d.Partition == r.RequirePartition {
+			most = max(most, int(d.GPUsPerNode))
+			gpus[d.GPUsPerNode] += d.Count * d.GPUsPerNode
+		}
+	}
+	for n := range gpus {
+		if gpus[n] >= gpus[usual] {
+			usual = n
+		}
+	}
+	switch {
+	case !ofModel:
+		return 0, 0, &Refusal{Code: NeverFits, Detail: fmt.Sprintf("no domain has GPUs of model %q", r.GPUModel),
+			Remedy: "name a model that the cluster has: " + strings.Join(slices.Sorted(maps.Keys(models)), ", ")}
+	case most == 0 && r.GPUModel != "":
+		return 0, 0, &Refusal{Code: NeverFits, Detail: fmt.Sprintf("no domain or partition %q of GPU model %q", r.RequirePartition, r.GPUModel),
+			Remedy: "name one that GET /v1/domains lists, or leave it out"}
+	case most == 0:
+		return 0, 0, &Refusal{Code: NeverFits, Detail: fmt.Sprintf("no domain or partition %q", r.RequirePartition),
+			Remedy: "name one that GET /v1/domains lists, or leave it out"}
+	}
+	return usual, most, nil
 }
 
 // counts checks the numbers before anything narrower holds them.
@@ -170,11 +222,11 @@ func notInName(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
 }
 
-// shape checks the size against nodes and segments.
-func (c *Config) shape(t *Topology, r *Request, a *Ask, g int) error {
-	if g < 1 || g > t.GPUsPerNode || r.GPUs < 1 || r.GPUs > 1<<24 {
-		return &Refusal{Code: InvalidShape, Detail: fmt.Sprintf("%d GPUs at %d a node, where nodes have %d", r.GPUs, g, t.GPUsPerNode),
-			Remedy: fmt.Sprintf("ask for at least 1 GPU and at most %d a node", t.GPUsPerNode)}
+// shape checks the size against nodes, which have most GPUs, and segments.
+func (r *Request) shape(a *Ask, g, most int) error {
+	if g < 1 || g > most || r.GPUs < 1 || r.GPUs > 1<<24 {
+		return &Refusal{Code: InvalidShape, Detail: fmt.Sprintf("%d GPUs at %d a node, where nodes have %d", r.GPUs, g, most),
+			Remedy: fmt.Sprintf("ask for at least 1 GPU and at most %d a node", most)}
 	}
 	if r.GPUs < g {
 		a.Nodes, a.Shared, a.Segment = 1, int32(r.GPUs), 0

@@ -5,6 +5,7 @@ type DomainSlots struct {
 	ID     string
 	Slots  int32 // of the size asked for, each inside one partition
 	Free   int32 // GPUs usable and held by no real job
+	Probe  int32 // of Free: held by probe jobs, which any real job may evict
 	Usable int32
 }
 
@@ -23,6 +24,7 @@ func (s *Snapshot) Slots(gpus int32) []DomainSlots {
 			o.Usable += int32(s.usable[n])
 			left := max(0, s.left(n))
 			o.Free += left
+			o.Probe += min(left, int32(s.probes[n]))
 			if s.tenant[n] != 0 {
 				continue
 			}
@@ -37,4 +39,15 @@ func (s *Snapshot) Slots(gpus int32) []DomainSlots {
 		}
 	}
 	return out
+}
+
+// Probed is how many of the free nodes probe jobs are on, which any real job may evict.
+func (s *Snapshot) Probed() int32 {
+	sum := int32(0)
+	for n, gpus := range s.probes {
+		if gpus > 0 && s.used[n] == 0 && s.tenant[n] == 0 && s.whole(s.Topology, int32(n)) {
+			sum++
+		}
+	}
+	return sum
 }

@@ -36,3 +36,19 @@ func TestSlotRule(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatProbesHoldIsFreeAndMarkedSo: any real job may evict them.
+func TestWhatProbesHoldIsFreeAndMarkedSo(t *testing.T) {
+	s := NewState(cluster(t, []int32{2, 2}, 4))
+	for key, hold := range map[string]Hold{"p": {Probe: true, Nodes: []Share{{0, 4}, {2, 4}}}, "7": {Nodes: []Share{{2, 3}}}} {
+		hold.Key, hold.Job, hold.Unsaved, hold.Restart = key, key, -1, -1
+		if err := s.Hold(&hold); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snap := s.Publish(100)
+	got := snap.Slots(4)
+	if got[0].Slots != 2 || got[0].Free != 8 || got[0].Probe != 4 || got[1].Free != 5 || got[1].Probe != 1 || snap.Probed() != 1 {
+		t.Errorf("got %+v and %d free nodes with a probe job on", got, snap.Probed())
+	}
+}

@@ -124,6 +124,7 @@ func TestEveryAnswerFitsTheSpec(t *testing.T) {
 		{"/v1/slots?gpus=64", 200, `"total":2`},
 		{"/v1/slots?gpus=3&cluster=alpha", 404, "capacity is counted for"},
 		{"/v1/slots?gpus=0", 422, "expected"},
+		{"/v1/slots?cluster=nowhere", 404, "cluster nowhere"},
 		{"/v1/spills?since=2026-11-28T12:00:00Z", 200, `"total":1`},
 		{"/v1/spills?since=2026-11-29T11:00:00Z&until=2026-11-29T10:00:00Z", 422, "since is not before until"},
 		{"/v1/spills?since=2026-11-29T13:00:00Z", 422, "since is not before until"},

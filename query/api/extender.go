@@ -147,8 +147,9 @@ func (p *extenderPod) gpus() int {
 }
 
 // request is the question for the pod's whole gang. How many pods a gang has is told by an annotation of ours, for a pod
-// does not know it; without one each pod is asked for alone, and the gang's later pods follow its first.
-func (p *extenderPod) request(cluster, job string) *advise.Request {
+// does not know it; without one each pod is asked for alone, and the gang's later pods follow its first. Nodes have most GPUs
+// each, 0 where that is not known or they differ; where several pods have room on one, the question is for the nodes they fill.
+func (p *extenderPod) request(cluster, job string, most int) *advise.Request {
 	a := p.Metadata.Annotations
 	pods, err := strconv.Atoi(a["spillway.io/gang-pods"])
 	if err != nil || pods < 1 {
@@ -169,6 +170,23 @@ func (p *extenderPod) request(cluster, job string) *advise.Request {
 	}
 	if n, err := strconv.Atoi(a["kueue.x-k8s.io/podset-slice-size"]); err == nil && n > 0 {
 		r.SegmentNodes = n
+	}
+	if g < 1 || g >= most {
+		return r
+	}
+	per := most / g
+	switch {
+	case pods == 1 || pods < per: // a part of a node
+		r.GPUs, r.GPUsPerNode = pods*g, most
+	case per > 1:
+		r.GPUs, r.GPUsPerNode = (min(pods, mostGPUs)+per-1)/per*most, most
+	default:
+		return r
+	}
+	if r.SegmentNodes%per == 0 {
+		r.SegmentNodes /= per
+	} else {
+		r.SegmentNodes = 0
 	}
 	return r
 }
@@ -232,14 +250,13 @@ func (a *advisor) plan(cluster string, args *extenderArgs, candidates []string) 
 	if p := a.gangs.get(key, now); p != nil && a.reachable(cluster, p, candidates) {
 		return p
 	}
-	r := args.Pod.request(cluster, job)
+	r := args.Pod.request(cluster, job, a.gpusOf(cluster, candidates))
 	if r.GPUs <= 0 {
-		v, refusal := a.view(cluster)
-		if refusal != nil {
+		n := a.gpusOf(cluster, candidates)
+		if n == 0 {
 			return nil
 		}
-		r.GPUs = v.Snapshot.Topology.GPUsPerNode // claims that do not say how many take a node
-		r.GPUsPerNode = 0
+		r.GPUs, r.GPUsPerNode = n, n // claims that do not say how many take a node
 	}
 	advice, none := a.ask("extender", r)
 	if none != nil || len(advice.Candidates) == 0 {
@@ -252,6 +269,21 @@ func (a *advisor) plan(cluster string, args *extenderArgs, candidates []string) 
 	}
 	a.gangs.put(key, p, now)
 	return p
+}
+
+// gpusOf is how many GPUs each of the candidates' nodes has; 0 where they differ or none is known.
+func (a *advisor) gpusOf(cluster string, candidates []string) (most int) {
+	for _, n := range candidates {
+		d := a.domainOf(cluster, n)
+		switch {
+		case d == nil:
+		case most == 0:
+			most = int(d.GPUsPerNode)
+		case most != int(d.GPUsPerNode):
+			return 0
+		}
+	}
+	return most
 }
 
 // reachable reports whether a candidate is in the plan's domains.

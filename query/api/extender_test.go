@@ -165,7 +165,7 @@ func TestAGangIsToldByItsPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	key, job := args.Pod.gang()
-	r := args.Pod.request("c1", job)
+	r := args.Pod.request("c1", job, 4)
 	if key != "team/u1" || r.GPUs != 64 || r.GPUsPerNode != 4 || r.Mode != "required" || r.Job != "team/train" {
 		t.Errorf("got gang %s, request %+v", key, r)
 	}
@@ -179,8 +179,38 @@ func TestAGangIsNeverTakenForAnotherSize(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &args); err != nil {
 			t.Fatal(err)
 		}
-		if r := args.Pod.request("c1", "train"); r.GPUs <= mostGPUs { // the advisor refuses any that is larger
+		if r := args.Pod.request("c1", "train", 4); r.GPUs <= mostGPUs { // the advisor refuses any that is larger
 			t.Errorf("%s pods of %s GPUs: got %d", pods, gpus, r.GPUs)
+		}
+	}
+}
+
+// TestPodsSmallerThanANodeShareNodes: a pod that takes a part of a node does not ask for all of it.
+func TestPodsSmallerThanANodeShareNodes(t *testing.T) {
+	for says, test := range map[string]struct {
+		pods, gpus, slice          string
+		most, want, per, sliceWant int
+	}{
+		"one pod of one GPU":                          {"1", "1", "", 4, 1, 4, 0},
+		"one pod of three":                            {"1", "3", "", 4, 3, 4, 0},
+		"three pods of one fill a part of a node":     {"3", "1", "", 4, 3, 4, 0},
+		"four fill a node":                            {"4", "1", "", 4, 4, 4, 0},
+		"nine need a third":                           {"9", "1", "", 4, 12, 4, 0},
+		"slices are of whole nodes":                   {"16", "2", "8", 4, 32, 4, 4},
+		"slices that are not are not asked for":       {"16", "2", "3", 4, 32, 4, 0},
+		"pods of three have a node each":              {"6", "3", "2", 4, 18, 3, 2},
+		"pods of a node":                              {"16", "4", "8", 4, 64, 4, 8},
+		"nodes that differ, or that nobody knows of":  {"8", "1", "4", 0, 8, 1, 4},
+		"pods that no node can hold are asked for so": {"2", "8", "", 4, 16, 8, 0},
+	} {
+		var args extenderArgs
+		text := strings.NewReplacer(`"spillway.io/gang-pods":"16"`, `"spillway.io/gang-pods":"`+test.pods+`","kueue.x-k8s.io/podset-slice-size":"`+test.slice+`"`,
+			`"nvidia.com/gpu":"4"`, `"nvidia.com/gpu":"`+test.gpus+`"`).Replace(call)
+		if err := json.Unmarshal([]byte(text), &args); err != nil {
+			t.Fatal(err)
+		}
+		if r := args.Pod.request("c1", "train", test.most); r.GPUs != test.want || r.GPUsPerNode != test.per || r.SegmentNodes != test.sliceWant {
+			t.Errorf("%s: got %d GPUs, %d a node, slices of %d, want %d, %d and %d", says, r.GPUs, r.GPUsPerNode, r.SegmentNodes, test.want, test.per, test.sliceWant)
 		}
 	}
 }

@@ -31,6 +31,8 @@ type Change struct {
 	Affects []string       `json:"affects" doc:"Jobs that hold nodes of the drained domains."`
 	DrainBy *time.Time     `json:"drained_by" doc:"When the drained domains are empty by the end estimates; null when no estimate says, or none is drained."`
 	Asked   *WhatIfAnswers `json:"asked,omitempty" doc:"Absent when nothing was asked."`
+
+	Freshness read.Freshness `json:"freshness"`
 }
 
 // WhatIfAnswers are the answers before and after; a refusal stands in problem.
@@ -82,6 +84,7 @@ func (s *Server) whatIf(_ context.Context, in *struct{ Body whatIfBody }) (*Chan
 	out := &Change{
 		Cluster: v.Cluster, AsOf: v.AsOf(), Before: s.useful(v.Snapshot, now), After: s.useful(after, now),
 		Affects: append([]string{}, affected...), DrainBy: drainedBy(after, drained, now),
+		Freshness: liveFreshness(s.advisor.feed.Sources(), []*live.View{v}, v.Cluster, now),
 	}
 	if r := in.Body.Ask; r != nil {
 		changed := *v
@@ -127,7 +130,9 @@ type fragmentationParam struct {
 type FragmentationNow struct {
 	AsOf     time.Time              `json:"as_of"`
 	Clusters []ClusterFragmentation `json:"clusters"`
-	History  []read.FragmentedAt    `json:"history" doc:"Oldest first; empty unless since is given."`
+	History  []read.FragmentedAt    `json:"history" doc:"Oldest first, from when something was known; empty unless since is given."`
+
+	Freshness read.Freshness `json:"freshness"`
 }
 
 // ClusterFragmentation is one cluster of it.
@@ -137,21 +142,29 @@ type ClusterFragmentation struct {
 	UsefulNow Useful   `json:"now"`
 	Entropy   float64  `json:"entropy" doc:"How evenly free nodes are spread over the domains that have any, 0 to 1. For a chart only."`
 	Domains   int      `json:"domains"`
+	Probed    int32    `json:"probed_nodes" doc:"Of the free nodes: those that probe jobs are on, which any real job may evict."`
 	Estimates float64  `json:"estimates" doc:"Share of held nodes whose end has an estimate: what drain rests on."`
 }
 
 func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*FragmentationNow, error) {
 	now := s.deps.Now()
+	if !in.Since.IsZero() {
+		if _, _, err := s.span(SpanParam{Since: in.Since, Until: now}); err != nil {
+			return nil, err
+		}
+	}
 	out := &FragmentationNow{AsOf: now, Clusters: []ClusterFragmentation{}, History: []read.FragmentedAt{}}
 	if s.advisor.feed == nil || s.advisor.feed.Clusters("") == nil {
 		_, refusal := s.advisor.view(in.Cluster)
 		return nil, noAdvice(refusal)
 	}
+	var used []*live.View
 	for name, v := range s.advisor.feed.Clusters(in.Cluster) {
+		used = append(used, v)
 		if at := v.AsOf(); at.Before(out.AsOf) {
 			out.AsOf = at
 		}
-		c := ClusterFragmentation{Cluster: name, UsefulNow: s.useful(v.Snapshot, now), Domains: len(v.Snapshot.Topology.Domains), Estimates: 1}
+		c := ClusterFragmentation{Cluster: name, UsefulNow: s.useful(v.Snapshot, now), Domains: len(v.Snapshot.Topology.Domains), Probed: v.Snapshot.Probed(), Estimates: 1}
 		if age, known := v.Age(now); known {
 			seconds := age.Seconds()
 			c.AgeS = &seconds
@@ -167,6 +180,7 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 		_, refusal := s.advisor.view(in.Cluster)
 		return nil, noAdvice(refusal)
 	}
+	out.Freshness = liveFreshness(s.advisor.feed.Sources(), used, in.Cluster, now)
 	slices.SortFunc(out.Clusters, func(a, b ClusterFragmentation) int {
 		if a.Cluster < b.Cluster {
 			return -1
@@ -177,7 +191,7 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 		return out, nil
 	}
 	var err error
-	out.History, err = s.deps.Reader.FragmentationSince(ctx, in.Cluster, in.Since, now, in.GPUs)
+	out.History, err = s.deps.Reader.FragmentationSince(ctx, in.Cluster, in.Since, now, in.GPUs, s.advisor.cfg.Mix)
 	return out, err
 }
 
@@ -202,7 +216,7 @@ func (s *Server) liveSlots(cluster string, n uint32) *read.Slots {
 			}
 			out.Total += uint32(d.Slots)
 			out.Domains = append(out.Domains, read.DomainSlot{
-				Cluster: name, Domain: d.ID, Label: label, Slots: uint32(d.Slots), GPUsFree: uint32(d.Free),
+				Cluster: name, Domain: d.ID, Label: label, Slots: uint32(d.Slots), GPUsFree: uint32(d.Free), Probe: uint32(d.Probe),
 				Stranded: uint32(max(0, d.Free-d.Slots*int32(n))), Usable: uint32(d.Usable),
 			})
 		}

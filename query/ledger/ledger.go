@@ -300,7 +300,7 @@ type Grade struct {
 	Spilled         uint64 `json:"spilled" ch:"spilled" doc:"Placed with a spill."`
 	FollowedSpilled uint64 `json:"followed_spilled" ch:"followed_spilled" doc:"Placed as advised, with a spill."`
 	OnTime          uint64 `json:"on_time" ch:"on_time" doc:"Started within a minute of the start that was advised."`
-	Measured        uint64 `json:"measured" ch:"measured" doc:"Split placements with a predicted interval whose slowdown was measured: told by feedback, or by run times of the same user and name in one domain."`
+	Measured        uint64 `json:"measured" ch:"measured" doc:"Split placements with a predicted interval whose slowdown was measured: told by feedback, or by run times of the same user, name and size in one domain."`
 	Inside          uint64 `json:"inside" ch:"inside" doc:"Of measured: inside the interval, give or take 0.02."`
 }
 

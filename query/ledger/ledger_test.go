@@ -73,6 +73,12 @@ func TestAnswersAreGradedByWhatBecameOfTheirJobs(t *testing.T) {
 	for i := range 3 { // a node each whose domain nobody knows: neither as advised nor a run of one domain
 		run(fmt.Sprint("p", i), "u", "split", 5, 10_000, "unknown", "a")
 	}
+	for i := range 3 { // of another size, which says nothing of how long 16 GPUs take
+		run(fmt.Sprint("l", i), "u", "split", 5, 10, "one_domain", "a")
+	}
+	if err := db.Exec(ctx, `INSERT INTO attempts SELECT * REPLACE (64 AS requested_gpus, 2 AS version) FROM attempts WHERE startsWith(job_id, 'l')`); err != nil {
+		t.Fatal(err)
+	}
 	if err := db.Exec(ctx, `INSERT INTO verdicts SELECT * REPLACE (1 AS unknown_nodes, 2 AS version) FROM verdicts WHERE startsWith(job_id, 'p')`); err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +90,9 @@ func TestAnswersAreGradedByWhatBecameOfTheirJobs(t *testing.T) {
 	refused := answer("A5", "5", "no opinion")
 	refused.Code = "stale_snapshot"
 	l.Add(refused)
+	elsewhere := answer("A7", "", "") // of a cluster that is not there
+	elsewhere.Cluster, elsewhere.Code = "made-up", "unknown_cluster"
+	l.Add(elsewhere)
 	if !l.Tell(Feedback{ToldAt: noon, Cluster: "c1", AdviceID: "A4", JobID: "4", Slowdown: ptr(float32(2))}) {
 		t.Fatal("there was room for feedback")
 	}

@@ -223,6 +223,7 @@ type DomainSlot struct {
 	Label    *string `json:"label"`
 	Slots    uint32  `json:"slots"`
 	GPUsFree uint32  `json:"gpus_free"`
+	Probe    uint32  `json:"gpus_probe" doc:"Of gpus_free: held by probe jobs, which any real job may evict."`
 	Stranded uint32  `json:"gpus_stranded" doc:"Free, but in no slot of this size."`
 	Usable   uint32  `json:"gpus_usable"`
 }
@@ -231,11 +232,15 @@ type DomainSlot struct {
 const SlotBasis = "GPUs only: usable, not held by a real job; above one node's GPUs only wholly free nodes count"
 
 // Slots counts slots of n GPUs in each domain of a cluster (empty = all) from the copy in memory. A size below one node's
-// GPUs that capacity was not counted for is an error wrapping ErrNotFound that lists the sizes there are.
+// GPUs that capacity was not counted for is an error wrapping ErrNotFound that lists the sizes there are, and so is a
+// cluster that nobody has told of: it has no slots that could be counted, not none.
 func (r *Reader) Slots(ctx context.Context, cluster string, n uint32) (*Slots, error) {
 	domains, told, err := r.follow(ctx, cluster)
 	if err != nil {
 		return nil, err
+	}
+	if cluster != "" && len(domains) == 0 && !slices.ContainsFunc(told.sources, func(s Source) bool { return s.Cluster == cluster }) {
+		return nil, fmt.Errorf("cluster %s: %w: `spillway domains` lists those there are", cluster, ErrNotFound)
 	}
 	out := &Slots{GPUs: n, Domains: make([]DomainSlot, 0, len(domains)), Basis: SlotBasis, Freshness: told.freshness(cluster, r.now())}
 	for _, d := range domains {
@@ -246,6 +251,7 @@ func (r *Reader) Slots(ctx context.Context, cluster string, n uint32) (*Slots, e
 		out.Total += count
 		out.Domains = append(out.Domains, DomainSlot{
 			Cluster: d.Cluster, Domain: d.Domain, Label: d.Label, Slots: count, GPUsFree: d.GPUsFree, Usable: d.GPUsUsable,
+			Probe:    min(d.GPUsProbe, d.GPUsFree),
 			Stranded: d.GPUsFree - min(d.GPUsFree, count*n),
 		})
 	}

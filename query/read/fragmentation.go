@@ -3,6 +3,8 @@ package read
 import (
 	"context"
 	"time"
+
+	"github.com/spillway-io/spillway/query/advise"
 )
 
 // FragmentedAt is how useful the free GPUs of all domains asked for were at a moment.
@@ -16,14 +18,17 @@ type FragmentedAt struct {
 	RacksWhole  uint32 `json:"racks_whole" doc:"Domains with every node usable."`
 	RacksNearly uint32 `json:"racks_nearly" doc:"Domains short of nodes, with at least 16 of 18 usable: NVL64 class."`
 	RacksFewer  uint32 `json:"racks_fewer" doc:"Domains with fewer."`
+
+	advise.Measures
 }
 
 // historyPoints is how many moments a history has.
 const historyPoints = 96
 
-// FragmentationSince tells how slots of n GPUs developed over a time, at historyPoints evenly spaced moments. A size that
-// capacity was not counted for is an error wrapping ErrNotFound that lists the sizes there are.
-func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, until time.Time, n uint32) ([]FragmentedAt, error) {
+// FragmentationSince tells how slots of n GPUs developed over a time, at historyPoints evenly spaced moments; those before
+// anything was known are left out. A size that capacity was not counted for is an error wrapping ErrNotFound that lists the
+// sizes there are. mix weighs gang sizes.
+func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, until time.Time, n uint32, mix []advise.Gang) ([]FragmentedAt, error) {
 	first, err := rows[capacityRow](ctx, r, "domains_at", params{"cluster": cluster, "domain": ""}.time("at", since))
 	if err != nil {
 		return nil, err
@@ -44,7 +49,12 @@ func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, 
 			now[[2]string{changes[0].Cluster, changes[0].Domain}] = changes[0]
 			changes = changes[1:]
 		}
+		if len(now) == 0 {
+			continue // not known yet, which is not none
+		}
+		free, size := make([]int32, 0, len(now)), int32(0)
 		for _, row := range now {
+			free, size = append(free, int32(row.NodesFree)), max(size, int32(row.Nodes))
 			d := row.domain(r.labels)
 			slots, err := d.slots(n)
 			if err != nil {
@@ -63,7 +73,7 @@ func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, 
 				p.RacksFewer++
 			}
 		}
-		p.Ideal = p.GPUsFree / n
+		p.Ideal, p.Measures = p.GPUsFree/n, advise.Measure(free, size, mix)
 		out = append(out, p)
 	}
 	return out, nil

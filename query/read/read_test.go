@@ -99,7 +99,7 @@ func TestEveryQuestionAgainstTheSchema(t *testing.T) {
 		}
 		want := []DomainSlot{
 			{Cluster: "alpha", Domain: "rack02", Slots: 16, GPUsFree: 64, Usable: 64},
-			{Cluster: "alpha", Domain: "rack01", Slots: 1, GPUsFree: 8, Stranded: 4, Usable: 72},
+			{Cluster: "alpha", Domain: "rack01", Slots: 1, GPUsFree: 8, Probe: 4, Stranded: 4, Usable: 72},
 		}
 		if diff := cmp.Diff(want, slots.Domains); diff != "" || slots.Total != 17 {
 			t.Errorf("total %d, -want +got:\n%s", slots.Total, diff)
@@ -110,6 +110,9 @@ func TestEveryQuestionAgainstTheSchema(t *testing.T) {
 		}
 		if _, err = r.Slots(ctx, "alpha", 3); !errors.Is(err, ErrNotFound) {
 			t.Errorf("3 GPUs: got %v, want ErrNotFound listing the sizes", err)
+		}
+		if _, err = r.Slots(ctx, "nowhere", 4); !errors.Is(err, ErrNotFound) {
+			t.Errorf("a cluster that nobody has told of: got %v, want ErrNotFound", err)
 		}
 	})
 	t.Run("a slot above any domain does not fit", func(t *testing.T) {

@@ -3,6 +3,7 @@ package policysim
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/spillway-io/spillway/query/advise"
 )
@@ -56,10 +57,13 @@ func (c *Config) Validate() error {
 	bad(c.GPUsPerNode < 1 || c.GPUsPerNode > 16, "%d GPUs per node: give 1 to 16", c.GPUsPerNode)
 	bad(c.Spares < 0 || c.Spares >= c.NodesPerRack, "%d spares of %d nodes: leave a gang at least one", c.Spares, c.NodesPerRack)
 	bad(len(c.Trace) == 0 && c.Jobs < 1, "%d jobs: draw at least one", c.Jobs)
-	bad(len(c.Trace) == 0 && (c.Load <= 0 || c.Load > 2), "load %g: give a share of the capacity, such as 0.9", c.Load)
+	bad(len(c.Trace) == 0 && !(c.Load > 0 && c.Load <= 2), "load %g: give a share of the capacity, such as 0.9", c.Load)
+	bad(!(c.EstimateError >= 0 && c.EstimateError <= 10), "estimate error %g: give a sigma of the logarithm from 0 to 10", c.EstimateError)
+	bad(!(c.Urgent >= 0 && c.Urgent <= 1), "urgent %g: give a share of the jobs from 0 to 1", c.Urgent)
 	bad(c.MTBF > 0 && c.Repair <= 0, "nodes fail but are never repaired: give a repair time")
 	bad(c.Reservations < 1 || c.Depth < 0, "%d reservations, depth %d: reserve for at least one job", c.Reservations, c.Depth)
-	bad(c.Links.Domain <= 0 || c.Links.Cluster <= 0, "link speeds %g and %g: give both in GB/s", c.Links.Domain, c.Links.Cluster)
+	speed := func(gbps float64) bool { return gbps > 0 && !math.IsInf(gbps, 1) }
+	bad(!speed(c.Links.Domain) || !speed(c.Links.Cluster), "link speeds %g and %g: give both in GB/s", c.Links.Domain, c.Links.Cluster)
 	return errors.Join(errs...)
 }
 

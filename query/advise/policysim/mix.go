@@ -92,8 +92,8 @@ func (c *Config) generate(seed uint64) ([]Job, error) {
 	return jobs, nil
 }
 
-// draw gives the jobs of a seed: the trace's, with drawn end estimates, or else generated ones. What is larger than the
-// cluster is cut to it.
+// draw gives the jobs of a seed: the trace's, with drawn end estimates, or else generated ones. Jobs of a trace keep their
+// size; only what is larger than the cluster without its spares is cut to it.
 func (c *Config) draw(seed uint64) ([]Job, error) {
 	if len(c.Trace) == 0 {
 		return c.generate(seed)
@@ -101,12 +101,25 @@ func (c *Config) draw(seed uint64) ([]Job, error) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	jobs := slices.Clone(c.Trace)
 	for i := range jobs {
-		jobs[i].GPUs = c.legal(int(jobs[i].GPUs))
+		jobs[i].GPUs = min(jobs[i].GPUs, c.most())
 		if jobs[i].Estimate == 0 {
 			jobs[i].Estimate = c.estimate(rng, jobs[i].Run)
 		}
 	}
 	return jobs, nil
+}
+
+// most is the largest gang, in GPUs, that leaves every domain its spares.
+func (c *Config) most() int32 { return int32(c.Racks * (c.NodesPerRack - c.Spares) * c.GPUsPerNode) }
+
+// Cut is how many jobs of the trace are larger than the cluster without its spares, and are run as if they were not.
+func (c *Config) Cut() (jobs int) {
+	for i := range c.Trace {
+		if c.Trace[i].GPUs > c.most() {
+			jobs++
+		}
+	}
+	return jobs
 }
 
 func pick(mix []Size, u float64) Size {

@@ -165,12 +165,15 @@ func TestConfigIsChecked(t *testing.T) {
 		edit func(*Config)
 		want string
 	}{
-		"no racks":       {func(c *Config) { c.Racks = 0 }, "give at least one of each"},
-		"all spares":     {func(c *Config) { c.Spares = 18 }, "leave a gang at least one"},
-		"no load":        {func(c *Config) { c.Load = 0 }, "such as 0.9"},
-		"no repair":      {func(c *Config) { c.Repair = 0 }, "give a repair time"},
-		"no mix":         {func(c *Config) { c.Mix = "none" }, "use nvl72, helios or seren"},
-		"no link speeds": {func(c *Config) { c.Links.Cluster = 0 }, "give both in GB/s"},
+		"no racks":                   {func(c *Config) { c.Racks = 0 }, "give at least one of each"},
+		"all spares":                 {func(c *Config) { c.Spares = 18 }, "leave a gang at least one"},
+		"no load":                    {func(c *Config) { c.Load = 0 }, "such as 0.9"},
+		"no repair":                  {func(c *Config) { c.Repair = 0 }, "give a repair time"},
+		"no mix":                     {func(c *Config) { c.Mix = "none" }, "use nvl72, helios or seren"},
+		"a speed that is no number":  {func(c *Config) { c.Links.Domain = math.NaN() }, "give both in GB/s"},
+		"an error that is no number": {func(c *Config) { c.EstimateError = math.NaN() }, "a sigma of the logarithm"},
+		"more urgent jobs than jobs": {func(c *Config) { c.Urgent = 7 }, "a share of the jobs"},
+		"no link speeds":             {func(c *Config) { c.Links.Cluster = 0 }, "give both in GB/s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := small()
@@ -269,6 +272,40 @@ func TestTraceRuns(t *testing.T) {
 	for _, r := range rs {
 		if r.Jobs < 100 || r.Unstarted > 0 {
 			t.Errorf("%s: %d jobs judged, %d never ran", r.Policy, r.Jobs, r.Unstarted)
+		}
+	}
+}
+
+// TestAJobOfATraceKeepsItsSize: one that fits a rack only with its spares is neither cut nor taken to lose nothing when it
+// is split, and what can never run is told.
+func TestAJobOfATraceKeepsItsSize(t *testing.T) {
+	c := small()
+	c.MTBF, c.Load = 0, 0
+	all := int32(c.NodesPerRack * c.GPUsPerNode)
+	for i := range 20 { // those in the middle are judged
+		c.Trace = append(c.Trace, Job{ID: fmt.Sprint(i), Submit: int64(i) * 10_000, GPUs: all, Run: 100, Estimate: 100, Traffic: advise.Traffic{Pattern: advise.AllToAll, Share: 0.10}})
+	}
+	c.Trace = append(c.Trace, Job{ID: "large", Submit: 200_000, GPUs: c.most() + 4, Run: 100, Estimate: 100})
+	if n := c.Cut(); n != 1 {
+		t.Errorf("%d jobs are larger than the cluster, want 1", n)
+	}
+	rs, err := Run(context.Background(), c, Policies(&c), []uint64{1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rs {
+		if whole := r.Policy == "kueue-preferred"; r.Policy == "bounded" && (r.Lost == 0 || r.Harmful == 0) || whole && r.Lost > 0 {
+			t.Errorf("%s: %g lost, %g harmful; it is %t that a rack is taken whole", r.Policy, r.Lost, r.Harmful, whole)
+		}
+	}
+	var table bytes.Buffer
+	rs[0].Unstarted = 3
+	if err := WriteTable(&table, rs, "slurm-block"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"flat: 3 jobs of 1 seeds never ran", "(one seed)", "  -  "} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("the table does not say %q:\n%s", want, table.String())
 		}
 	}
 }

@@ -312,12 +312,13 @@ func (r *run) nodes(shares []advise.Share, j *job, part advise.Part) []advise.Sh
 	return shares
 }
 
-// slowdown is what the shape costs the job: the upper end of the prediction, as nothing is overlapped here.
+// slowdown is what the shape costs the job against the best in whole racks, spares or not: the upper end of the prediction, as
+// nothing is overlapped here.
 func (r *run) slowdown(j *job) float64 {
 	if j.ask.Shared > 0 {
 		return 1
 	}
-	largest := int32(r.c.NodesPerRack - r.c.Spares)
+	largest := int32(r.c.NodesPerRack)
 	m := (j.ask.Nodes + largest - 1) / largest
 	return r.c.truth().Predict(r.state.Topology, r.plan.Parts, j.ask.GPUsPerNode, j.ask.Nodes/m*j.ask.GPUsPerNode, j.Traffic).High
 }

@@ -10,7 +10,7 @@ import (
 // Summary is a policy at a load: means over seeds.
 type Summary struct {
 	Policy string  `json:"policy"`
-	Load   float64 `json:"load"`
+	Load   float64 `json:"load,omitempty"` // 0: that of the trace, which is not worked out
 	Seeds  int     `json:"seeds"`
 	// Waits are in minutes, shares in percent.
 	MeanWait  float64    `json:"mean_wait_min"`
@@ -132,19 +132,31 @@ func WriteTable(w io.Writer, results []Result, base string) error {
 	for _, s := range Summarise(results) {
 		mean := Compare(results, s.Load, s.Policy, base, func(r Result) float64 { return r.MeanWait })
 		p95 := Compare(results, s.Load, s.Policy, base, func(r Result) float64 { return r.P95Wait })
-		fmt.Fprintf(t, "%.2f\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.1f\t%.1f\t%.1f\t%s\t%s\t\n", s.Load, s.Policy, s.MeanWait, s.P95Wait,
+		load := fmt.Sprintf("%.2f", s.Load)
+		if s.Load == 0 {
+			load = "-" // that of the trace
+		}
+		fmt.Fprintf(t, "%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.1f\t%.1f\t%.1f\t%s\t%s\t\n", load, s.Policy, s.MeanWait, s.P95Wait,
 			s.Waits[0], s.Waits[1], s.Waits[2], s.Waits[3], s.Lost, s.Spills, s.Harmful, s.Utilised, mean, p95)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("writing the table: %w", err)
 	}
+	for _, s := range Summarise(results) {
+		if s.Unstarted > 0 {
+			fmt.Fprintf(w, "%s: %d jobs of %d seeds never ran and are in none of these figures\n", s.Policy, s.Unstarted, s.Seeds)
+		}
+	}
 	return nil
 }
 
-// String is the ratio with its interval; "-" where nothing was paired.
+// String is the ratio with its interval; "-" where nothing was paired. One pair has no interval.
 func (r Ratio) String() string {
-	if r.Seeds == 0 {
+	switch r.Seeds {
+	case 0:
 		return "-"
+	case 1:
+		return fmt.Sprintf("%.2f (one seed)", r.Mean)
 	}
 	return fmt.Sprintf("%.2f (%.2f-%.2f)", r.Mean, r.Low, r.High)
 }

@@ -1,6 +1,6 @@
 -- What became of each answer, by cluster. An answer is joined with its job by the id that the caller or its feedback told;
 -- without one by user, name and GPUs, when a job was submitted within two minutes of it. The last answer before the start
--- counts. Parameters: cluster ('' = any but probe_cluster), since.
+-- counts. A question about a cluster that is not there is nobody's. Parameters: cluster ('' = any but probe_cluster), since.
 WITH told AS
 (
     SELECT cluster, advice_id, argMaxIf(job_id, told_at, job_id != '') AS job, argMaxIf(slowdown, told_at, slowdown IS NOT NULL) AS slowdown
@@ -15,7 +15,7 @@ asked AS
            if(t.job != '', t.job, l.job_id) AS job, t.slowdown AS slowdown
     FROM advice_ledger AS l
     LEFT JOIN told AS t ON t.cluster = l.cluster AND t.advice_id = l.advice_id
-    WHERE l.asked_at >= {since:DateTime64(3)} AND ({cluster:String} = '' AND l.cluster != {probe_cluster:String} OR l.cluster = {cluster:String})
+    WHERE l.asked_at >= {since:DateTime64(3)} AND l.code != 'unknown_cluster' AND ({cluster:String} = '' AND l.cluster != {probe_cluster:String} OR l.cluster = {cluster:String})
 ),
 runs AS
 (
@@ -53,23 +53,23 @@ placed AS
 ),
 whole AS
 (
-    SELECT cluster, user, name, quantileExact(0.5)(seconds) AS usual
+    SELECT cluster, user, name, requested_gpus AS gpus, quantileExact(0.5)(seconds) AS usual
     FROM placed
     WHERE seconds IS NOT NULL AND used = 1 AND name != ''
-    GROUP BY cluster, user, name
+    GROUP BY cluster, user, name, gpus
     HAVING count() >= 3
 ),
 matched AS
 (
     SELECT a.cluster AS cluster, a.advice_id AS advice_id, a.asked_at AS asked_at, a.wait_s AS wait_s, a.domains AS advised, a.low AS low,
-           a.high AS high, a.slowdown AS slowdown, p.job_id AS job_id, p.user AS user, p.name AS name, p.start AS start, p.domains AS domains,
-           p.outcome AS outcome, p.used AS used, p.seconds AS seconds
+           a.high AS high, a.slowdown AS slowdown, p.job_id AS job_id, p.user AS user, p.name AS name, p.requested_gpus AS gpus,
+           p.start AS start, p.domains AS domains, p.outcome AS outcome, p.used AS used, p.seconds AS seconds
     FROM asked AS a
     INNER JOIN placed AS p ON p.cluster = a.cluster AND p.job_id = a.job
     WHERE a.job != '' AND a.code = '' AND p.start >= a.asked_at - INTERVAL 1 SECOND
     UNION ALL
-    SELECT a.cluster, a.advice_id, a.asked_at, a.wait_s, a.domains, a.low, a.high, a.slowdown, p.job_id, p.user, p.name, p.start, p.domains,
-           p.outcome, p.used, p.seconds
+    SELECT a.cluster, a.advice_id, a.asked_at, a.wait_s, a.domains, a.low, a.high, a.slowdown, p.job_id, p.user, p.name, p.requested_gpus,
+           p.start, p.domains, p.outcome, p.used, p.seconds
     FROM asked AS a
     INNER JOIN placed AS p ON p.cluster = a.cluster AND p.user = a.user AND p.name = a.job_name
     WHERE a.job = '' AND a.code = '' AND a.user != '' AND a.job_name != '' AND p.requested_gpus = a.gpus
@@ -90,7 +90,7 @@ graded AS
               coalesce(l.slowdown, toFloat32(l.seconds / nullIf(w.usual, 0))), NULL) AS ratio,
            ratio BETWEEN l.low - 0.02 AND l.high + 0.02 AS held
     FROM last AS l
-    LEFT JOIN whole AS w ON w.cluster = l.cluster AND w.user = l.user AND w.name = l.name
+    LEFT JOIN whole AS w ON w.cluster = l.cluster AND w.user = l.user AND w.name = l.name AND w.gpus = l.gpus
 ),
 outcomes AS
 (
