@@ -244,6 +244,16 @@ func TestAdvice(t *testing.T) {
 		}
 	})
 
+	t.Run("a refusal says what it rests on", func(t *testing.T) {
+		var none api.NoAdvice
+		if resp := s.post("/v1/advice", map[string]any{"gpus": 4096}, &none); resp.StatusCode != http.StatusUnprocessableEntity || none.Snapshot == nil || none.Snapshot.Coverage != 1 {
+			t.Errorf("got %s %+v, want a picture of a known age", resp.Status, none)
+		}
+		if resp := s.post("/v1/feedback", map[string]any{"advice_id": "x", "cluster": "nowhere"}, &none); resp.StatusCode != http.StatusNotFound || none.Code != "unknown_cluster" {
+			t.Errorf("feedback of a cluster that is not there: got %s %+v", resp.Status, none)
+		}
+	})
+
 	t.Run("questions that rest on the picture", func(t *testing.T) {
 		since := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
 		for path, want := range map[string]string{

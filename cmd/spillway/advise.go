@@ -117,6 +117,13 @@ func noAdvice(base string, resp *http.Response, body []byte) error {
 	if len(none.Counts) > 0 {
 		err = fmt.Errorf("%w (%s)", err, printable(counted(none.Counts)))
 	}
+	if m := none.MakeRoom; m != nil {
+		jobs := []string{}
+		for _, move := range m.Moves {
+			jobs = append(jobs, move.Job)
+		}
+		err = fmt.Errorf("%w; room for %d nodes in %s would be made by moving or ending the jobs %s", err, m.Nodes, printable(m.Opens), printable(strings.Join(jobs, ", ")))
+	}
 	switch none.Status {
 	case http.StatusUnprocessableEntity:
 		return &exitError{exitUsage, err}

@@ -16,7 +16,8 @@ import (
 func TestAdviceSaysWhatItRestsOn(t *testing.T) {
 	none := api.NoAdvice{
 		Status: 409, Code: advise.NoCapacityNow, Detail: "16 nodes wanted together", Remedy: "wait",
-		Counts: []advise.Count{{Reason: "held by jobs", Nodes: 280}, {Reason: "free", Nodes: 8}},
+		Counts:   []advise.Count{{Reason: "held by jobs", Nodes: 280}, {Reason: "free", Nodes: 8}},
+		MakeRoom: &advise.MakeRoom{Opens: "uuid-9", Nodes: 16, Moves: []advise.Move{{Job: "7"}, {Job: "8"}}},
 	}
 	advice := api.Advice{AdviceID: "x", Cluster: "c1", Response: advise.Response{
 		Recommendation: "wait for rank 1", NotNow: &advise.Refusal{Detail: "at most 9 free", Counts: none.Counts},
@@ -54,7 +55,8 @@ func TestAdviceSaysWhatItRestsOn(t *testing.T) {
 	if asked.MaxWaitS == nil || *asked.MaxWaitS != 0 || asked.Priority == nil || *asked.Priority != 0 || asked.Deadline == nil || asked.Preempt != "plan" {
 		t.Errorf("asked %+v, want no wait at all and a priority of 0", asked)
 	}
-	if code, _, bad := answered(t, s.URL, "advise", "--gpus", "4096"); code == exitOK || !strings.Contains(bad, "(280 nodes held by jobs, 8 nodes free)") {
+	if code, _, bad := answered(t, s.URL, "advise", "--gpus", "4096"); code == exitOK || !strings.Contains(bad, "(280 nodes held by jobs, 8 nodes free)") ||
+		!strings.Contains(bad, "moving or ending the jobs 7, 8") {
 		t.Errorf("got %d %s, want the counted reasons", code, bad)
 	}
 	asked = advise.Request{}

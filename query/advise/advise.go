@@ -184,10 +184,13 @@ func (q *question) possible() error {
 			most, left = most+n*sizes[i].nodes*a.unit(), left-n
 		}
 	}
-	return &Refusal{Code: NeverFits,
+	r := &Refusal{Code: NeverFits,
 		Detail: fmt.Sprintf("%d nodes of this shape never fit: at most %d do, with %d spare nodes a domain", a.Nodes, most, a.Spares),
-		Remedy: "ask for fewer GPUs, smaller segments, more domains or mode preferred", Legal: []int{int(most * a.GPUsPerNode)},
-		Counts: q.counts()}
+		Remedy: "ask for fewer GPUs, smaller segments, more domains or mode preferred", Counts: q.counts()}
+	if most > 0 {
+		r.Legal = []int{int(most * a.GPUsPerNode)}
+	}
+	return r
 }
 
 // answer fills in candidates, the recommendation and how to ask the scheduler for it.
@@ -223,7 +226,7 @@ func (q *question) answer(resp *Response) error {
 			resp.Why = append(resp.Why, "the split that is free now is predicted to lose more than is accepted at once")
 		}
 	default:
-		return q.noCapacity()
+		return q.noCapacity(resp.MakeRoom)
 	}
 	if m := resp.MakeRoom; m != nil && m.Worthwhile && resp.Recommendation != "start rank 1" {
 		resp.Recommendation = "make room"
@@ -290,7 +293,10 @@ func (q *question) candidate(at int64, basis string) *Candidate {
 		}
 		c.Domains = append(c.Domains, DomainShare{ID: d.ID, Partition: d.Partition, Nodes: part.Nodes, SparesLeft: max(0, free-part.Nodes)})
 	}
-	split := q.c.Links.predictAsk(&q.v, &q.a, parts)
+	// Against the best shape in whole domains: what a class leaves to others makes no split free of cost.
+	whole := q.a
+	whole.Spares = 0
+	split := q.c.Links.predictAsk(&q.v, &whole, parts)
 	c.Predicted = Prediction{Basis: q.c.Links.Basis(t, parts, &q.a), LinkRatio: round(q.c.Links.LinkRatio(t, parts), 2)}
 	if split.Known {
 		c.Predicted.Slowdown = &[2]float64{round(split.Low, 3), round(split.High, 3)}
@@ -401,20 +407,24 @@ func (q *question) notNow() *Refusal {
 	return &Refusal{Code: NoCapacityNow, Detail: detail, Remedy: "wait, ask for fewer GPUs, or ask for a plan to make room", Counts: q.counts()}
 }
 
-// noCapacity refuses what cannot start now and has no known start later.
-func (q *question) noCapacity() error {
+// noCapacity refuses what cannot start now and has no known start later, with the plan to make room where there is one.
+func (q *question) noCapacity(room *MakeRoom) error {
 	r := q.notNow()
+	r.MakeRoom = room
 	r.Remedy = "no end estimate reaches a fit: give jobs time limits, or ask again when nodes are back"
+	if room != nil {
+		r.Remedy = "no end estimate reaches a fit: make room as planned, give jobs time limits, or ask again when nodes are back"
+	}
 	return r
 }
 
 // counts says why nodes are not free to the asker, each node under the first reason that holds.
 func (q *question) counts() []Count {
-	reasons := [...]string{"other model, partition or use of the domain", "down or not schedulable", "reserved for others", "excluded", "held by jobs", "free"}
+	reasons := [...]string{"other model, partition or use of the domain", "down or not schedulable", "reserved for others", "excluded", "held by jobs", "some of its GPUs not usable", "free"}
 	var n [len(reasons)]int32
 	if q.v.closed == nil && len(q.s.reserved) == 0 { // nothing sets this asker apart
 		u := q.s.usage
-		n[1], n[4], n[5] = u.down, u.busy, int32(len(q.s.Topology.Nodes))-u.down-u.busy
+		n[1], n[4], n[5], n[6] = u.down, u.busy, u.lame, int32(len(q.s.Topology.Nodes))-u.down-u.busy-u.lame
 		return q.listed(n[:], reasons[:])
 	}
 	for i := range q.s.Topology.Nodes {
@@ -430,8 +440,10 @@ func (q *question) counts() []Count {
 			n[3]++
 		case q.s.used[i] > 0:
 			n[4]++
-		default:
+		case !q.s.whole(q.s.Topology, k):
 			n[5]++
+		default:
+			n[6]++
 		}
 	}
 	return q.listed(n[:], reasons[:])
@@ -471,6 +483,9 @@ func (q *question) whyNow(parts int, best bool) []string {
 		return []string{"smaller than a node: fills a node in use before it opens another"}
 	case parts == 1:
 		return []string{"fits one domain", "the domain with the fewest free nodes that suffice"}
+	case best && q.a.Spares > 0 && slices.ContainsFunc(q.s.Topology.Domains, func(d Domain) bool { return d.Count >= q.a.Nodes }):
+		return []string{fmt.Sprintf("larger than a domain without its %d spare nodes: the fewest domains, %d, in even shares", q.a.Spares, q.best),
+			"with spares_per_domain 0 a whole domain would be asked for"}
 	case best:
 		return []string{fmt.Sprintf("larger than a domain: the fewest domains, %d, in even shares", q.best)}
 	}

@@ -153,6 +153,7 @@ type scene struct {
 	Sizes   []int32
 	Unknown []string
 	Down    []string
+	Lame    []string // have lost a GPU
 	Reserve map[string]string
 	Holds   []struct {
 		Job, Nodes, Tenant string // nodes: d0000-n00..d0000-n03, each whole
@@ -201,6 +202,9 @@ func (sc *scene) snapshot(t *testing.T) *Snapshot {
 	}
 	for _, n := range sc.Down {
 		s.SetUsable(node(n), 0)
+	}
+	for _, n := range sc.Lame {
+		s.SetUsable(node(n), 3)
 	}
 	for n, tenant := range sc.Reserve {
 		s.Reserve(node(n), tenant)

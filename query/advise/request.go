@@ -78,6 +78,8 @@ type Refusal struct {
 	Legal []int `json:"legal,omitempty"`
 	// Counts say how many nodes each reason excludes.
 	Counts []Count `json:"counts,omitempty"`
+	// MakeRoom is the plan that was asked for, where nothing else helps.
+	MakeRoom *MakeRoom `json:"make_room,omitempty"`
 }
 
 // Count is one counted reason.

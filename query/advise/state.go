@@ -81,6 +81,7 @@ type usage struct {
 	estimated int32 // of those, with an end estimate
 	down      int32 // no GPU of it is usable
 	busy      int32 // of the others, held
+	lame      int32 // of the others, with GPUs that are not usable
 	probed    int32 // free but for a probe job
 }
 
@@ -261,6 +262,8 @@ func (s *State) refresh(domain int32) {
 			u.down++
 		} else if held {
 			u.busy++
+		} else if !whole {
+			u.lame++
 		}
 		switch {
 		case s.tenant[n] != 0:
@@ -319,6 +322,7 @@ func (s *State) Publish(at int64) *Snapshot {
 		snap.usage.estimated += u.estimated
 		snap.usage.down += u.down
 		snap.usage.busy += u.busy
+		snap.usage.lame += u.lame
 	}
 	snap.Held, snap.Estimated = int(snap.usage.held), int(snap.usage.estimated)
 	s.current.Store(snap)

@@ -69,6 +69,9 @@ type NoAdvice struct {
 	AdviceID string         `json:"advice_id,omitempty"`
 	Legal    []int          `json:"legal,omitempty" doc:"The nearest sizes in GPUs, or segments in nodes, that would be answered."`
 	Counts   []advise.Count `json:"counts,omitempty" doc:"How many nodes each reason excludes."`
+
+	MakeRoom *advise.MakeRoom     `json:"make_room,omitempty" doc:"The plan to make room that was asked for."`
+	Snapshot *advise.SnapshotInfo `json:"snapshot,omitempty" doc:"The picture that was looked at; absent where there is none, or where its age is not known."`
 }
 
 // Error implements error.
@@ -103,6 +106,7 @@ func noAdvice(r *advise.Refusal) *NoAdvice {
 	}
 	return &NoAdvice{
 		Title: http.StatusText(status), Status: status, Detail: r.Detail, Code: r.Code, Remedy: r.Remedy, Legal: r.Legal, Counts: r.Counts,
+		MakeRoom: r.MakeRoom,
 	}
 }
 
@@ -254,7 +258,7 @@ func (a *advisor) row(caller, id string, r *advise.Request, v *live.View, start 
 
 func (a *advisor) refuse(caller, id string, r *advise.Request, v *live.View, start time.Time, refusal *advise.Refusal) *NoAdvice {
 	out := noAdvice(refusal)
-	out.AdviceID = id
+	out.AdviceID, out.Snapshot = id, a.snapshot(v)
 	if a.ledger != nil {
 		row := a.row(caller, id, r, v, start)
 		row.Code = refusal.Code
@@ -262,6 +266,31 @@ func (a *advisor) refuse(caller, id string, r *advise.Request, v *live.View, sta
 		a.ledger.Add(row)
 	}
 	return out
+}
+
+// snapshot says what a refusal rests on; nil where there is no picture of a known age.
+func (a *advisor) snapshot(v *live.View) *advise.SnapshotInfo {
+	if v == nil {
+		return nil
+	}
+	now, s := a.now(), v.Snapshot
+	age, known := v.Age(now)
+	if !known {
+		return nil
+	}
+	lag := v.TopologyLag(now)
+	out := &advise.SnapshotInfo{Seq: s.Seq, Generation: s.Topology.Generation, AgeMS: age.Milliseconds(), TopologyLagMS: lag.Milliseconds(),
+		Stale: age > a.cfg.StaleAfter || lag > a.maxLag, Coverage: share(len(s.Topology.Nodes), len(s.Topology.Nodes)+len(s.Topology.Unknown)),
+		Estimates: share(s.Estimated, s.Held)}
+	return out
+}
+
+// share is a part of all, 1 where there is nothing.
+func share(part, all int) float64 {
+	if all == 0 {
+		return 1
+	}
+	return float64(part) / float64(all)
 }
 
 // adviceRoutes registers what rests on the advisor.
@@ -393,7 +422,7 @@ type accepted struct {
 func (s *Server) feedback(_ context.Context, in *struct{ Body feedbackBody }) (*accepted, error) {
 	cluster := in.Body.Cluster
 	v, refusal := s.advisor.view(cluster)
-	if refusal != nil && cluster == "" {
+	if refusal != nil && (cluster == "" || refusal.Code == codeUnknown) {
 		return nil, noAdvice(refusal)
 	}
 	if v != nil {
