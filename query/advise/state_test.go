@@ -107,6 +107,7 @@ func TestStateCountsWhatHoldsSay(t *testing.T) {
 			whole.estimated += one(held && s.freeAt[n] != Never)
 			whole.down += one(down)
 			whole.busy += one(held && !down)
+			whole.lame += one(!held && !down && !s.whole(s.Topology, int32(n)))
 		}
 		if snap.usage != whole || snap.Held != int(whole.held) || snap.Estimated != int(whole.estimated) {
 			t.Fatalf("step %d: published %+v, counted %+v", step, snap.usage, whole)
