@@ -207,10 +207,13 @@ func printAdvice(w io.Writer, a *api.Advice, racks map[string]string) {
 	for _, k := range slices.Sorted(maps.Keys(a.Kueue)) {
 		fmt.Fprintf(w, "kueue: %s: %s\n", printable(k), printable(a.Kueue[k]))
 	}
-	stale := ""
+	stale, age := "", "of unknown age"
+	if a.Snapshot.AgeMS != nil {
+		age = fmt.Sprintf("%d ms old", *a.Snapshot.AgeMS)
+	}
 	if a.Snapshot.Stale {
 		stale = ", which is stale"
 	}
-	fmt.Fprintf(w, "good for %d s; advice %s, picture %d ms old%s, domains known of %.1f %% of nodes, ends of %.1f %% of those held\n", a.ExpiresIn, a.AdviceID,
-		a.Snapshot.AgeMS, stale, 100*a.Snapshot.Coverage, 100*a.Snapshot.Estimates)
+	fmt.Fprintf(w, "good for %d s; advice %s, picture %s%s, domains known of %.1f %% of nodes, ends of %.1f %% of those held\n", a.ExpiresIn, a.AdviceID,
+		age, stale, 100*a.Snapshot.Coverage, 100*a.Snapshot.Estimates)
 }

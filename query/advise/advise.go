@@ -12,18 +12,24 @@ import (
 
 // Advise answers a request from a snapshot, as seen at the time now. An error is a *Refusal.
 func (c *Config) Advise(s *Snapshot, r *Request, now time.Time) (*Response, error) {
-	return c.AdviseAged(s, r, now, now.Sub(time.Unix(s.At, 0)))
+	age := now.Sub(time.Unix(s.At, 0))
+	return c.AdviseAged(s, r, now, &age)
 }
 
-// AdviseAged is Advise for a snapshot that is known to be of that age: one that has not changed is not old.
-func (c *Config) AdviseAged(s *Snapshot, r *Request, now time.Time, age time.Duration) (*Response, error) {
+// AdviseAged is Advise for a snapshot that is known to be of that age, as one that has not changed is not old; nil = not
+// known.
+func (c *Config) AdviseAged(s *Snapshot, r *Request, now time.Time, age *time.Duration) (*Response, error) {
 	q := working.Get().(*question)
 	defer q.done()
 	q.c, q.s, q.r, q.now = c, s, r, now.Unix()
-	stale := age > c.StaleAfter
-	if stale && !r.AllowStale {
-		return nil, &Refusal{Code: StaleSnapshot, Detail: fmt.Sprintf("the newest state is %d s old", int64(age.Seconds())),
+	info := c.Info(s, age)
+	if info.Stale && !r.AllowStale {
+		refusal := &Refusal{Code: StaleSnapshot, Detail: "no collector of this cluster's jobs has ever reported, so the picture's age is not known",
 			Remedy: "place the job without advice, or set allow_stale; the operator should look at the collectors"}
+		if age != nil {
+			refusal.Detail = fmt.Sprintf("the newest state is %d s old", int64(age.Seconds()))
+		}
+		return nil, refusal
 	}
 	if len(s.Topology.Nodes) == 0 {
 		return nil, &Refusal{Code: TopologyUnknown, Detail: fmt.Sprintf("no node has a known domain, %d have none", len(s.Topology.Unknown)),
@@ -38,20 +44,32 @@ func (c *Config) AdviseAged(s *Snapshot, r *Request, now time.Time, age time.Dur
 		return nil, err
 	}
 	resp := &Response{
-		RequestID: r.RequestID, Strategy: c.Strategy.Name(), ExpiresIn: int(c.Expires.Seconds()),
-		Snapshot: SnapshotInfo{
-			Seq: s.Seq, Generation: s.Topology.Generation, AgeMS: max(0, age.Milliseconds()), Stale: stale,
-			Coverage:  round(float64(len(s.Topology.Nodes))/float64(len(s.Topology.Nodes)+len(s.Topology.Unknown)), 4),
-			Estimates: 1,
-		},
-	}
-	if s.Held > 0 {
-		resp.Snapshot.Estimates = round(float64(s.Estimated)/float64(s.Held), 4)
+		RequestID: r.RequestID, Strategy: c.Strategy.Name(), ExpiresIn: int(c.Expires.Seconds()), Snapshot: info,
 	}
 	if err := q.answer(resp); err != nil {
 		return nil, err
 	}
 	return resp, nil
+}
+
+// Info says what an answer from a snapshot of that age rests on; nil = its age is not known.
+func (c *Config) Info(s *Snapshot, age *time.Duration) SnapshotInfo {
+	share := func(part, all int) float64 {
+		if all == 0 {
+			return 1
+		}
+		return round(float64(part)/float64(all), 4)
+	}
+	info := SnapshotInfo{
+		Seq: s.Seq, Generation: s.Topology.Generation, Stale: age == nil || *age > c.StaleAfter,
+		Coverage:  share(len(s.Topology.Nodes), len(s.Topology.Nodes)+len(s.Topology.Unknown)),
+		Estimates: share(s.Estimated, s.Held),
+	}
+	if age != nil {
+		ms := max(0, age.Milliseconds())
+		info.AgeMS = &ms
+	}
+	return info
 }
 
 // question is one request on its way.

@@ -23,8 +23,9 @@ type Response struct {
 type SnapshotInfo struct {
 	Seq        uint64 `json:"seq"`
 	Generation uint64 `json:"generation"`
-	AgeMS      int64  `json:"age_ms"`
-	Stale      bool   `json:"stale"`
+	// AgeMS is null where the age is not known; such a picture is stale.
+	AgeMS *int64 `json:"age_ms"`
+	Stale bool   `json:"stale"`
 	// TopologyLagMS is for how long sources have been saying that nodes sit elsewhere than this answer supposes; 0 where
 	// the answer rests on all that was said.
 	TopologyLagMS int64 `json:"topology_lag_ms"`

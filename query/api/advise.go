@@ -71,7 +71,7 @@ type NoAdvice struct {
 	Counts   []advise.Count `json:"counts,omitempty" doc:"How many nodes each reason excludes."`
 
 	MakeRoom *advise.MakeRoom     `json:"make_room,omitempty" doc:"The plan to make room that was asked for."`
-	Snapshot *advise.SnapshotInfo `json:"snapshot,omitempty" doc:"The picture that was looked at; absent where there is none, or where its age is not known."`
+	Snapshot *advise.SnapshotInfo `json:"snapshot,omitempty" doc:"The picture that was looked at; absent where there is none."`
 }
 
 // Error implements error.
@@ -192,14 +192,6 @@ func (l *line) Write(text []byte) (int, error) {
 // advise answers from a picture, with what is known of earlier runs of the same user and name filled in.
 func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *advise.Refusal) {
 	now := a.now()
-	age, known := v.Age(now)
-	if !known {
-		if !r.AllowStale {
-			return nil, &advise.Refusal{Code: advise.StaleSnapshot, Detail: "no collector of this cluster's jobs has ever reported, so the picture's age is not known",
-				Remedy: "place the job without advice; the operator should look at the collectors"}
-		}
-		age = a.cfg.StaleAfter + time.Second
-	}
 	if r.GPUModel != "" && !modelKnown(v.Snapshot.Topology) {
 		return nil, &advise.Refusal{Code: advise.TopologyUnknown, Detail: "the GPU model of no node is known", Remedy: "ask without gpu_model"}
 	}
@@ -218,7 +210,7 @@ func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *ad
 			filled.MeasuredGBps = gbps
 		}
 	}
-	resp, err := a.cfg.AdviseAged(v.Snapshot, &filled, now, age)
+	resp, err := a.cfg.AdviseAged(v.Snapshot, &filled, now, age(v, now))
 	if err == nil {
 		resp.Snapshot.TopologyLagMS = lag.Milliseconds()
 		resp.Snapshot.Stale = resp.Snapshot.Stale || lag > a.maxLag
@@ -268,29 +260,23 @@ func (a *advisor) refuse(caller, id string, r *advise.Request, v *live.View, sta
 	return out
 }
 
-// snapshot says what a refusal rests on; nil where there is no picture of a known age.
+// snapshot says what an answer from a picture rests on; nil where there is none.
 func (a *advisor) snapshot(v *live.View) *advise.SnapshotInfo {
 	if v == nil {
 		return nil
 	}
-	now, s := a.now(), v.Snapshot
-	age, known := v.Age(now)
-	if !known {
-		return nil
-	}
-	lag := v.TopologyLag(now)
-	out := &advise.SnapshotInfo{Seq: s.Seq, Generation: s.Topology.Generation, AgeMS: age.Milliseconds(), TopologyLagMS: lag.Milliseconds(),
-		Stale: age > a.cfg.StaleAfter || lag > a.maxLag, Coverage: share(len(s.Topology.Nodes), len(s.Topology.Nodes)+len(s.Topology.Unknown)),
-		Estimates: share(s.Estimated, s.Held)}
-	return out
+	now := a.now()
+	info, lag := a.cfg.Info(v.Snapshot, age(v, now)), v.TopologyLag(now)
+	info.TopologyLagMS, info.Stale = lag.Milliseconds(), info.Stale || lag > a.maxLag
+	return &info
 }
 
-// share is a part of all, 1 where there is nothing.
-func share(part, all int) float64 {
-	if all == 0 {
-		return 1
+// age is how old a picture is; nil where nobody can say.
+func age(v *live.View, now time.Time) *time.Duration {
+	if old, known := v.Age(now); known {
+		return &old
 	}
-	return float64(part) / float64(all)
+	return nil
 }
 
 // adviceRoutes registers what rests on the advisor.

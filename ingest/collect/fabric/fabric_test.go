@@ -44,9 +44,9 @@ func show(m *event.Membership) string {
 			clique = fmt.Sprint(*g.CliqueId)
 		}
 		if g.HealthMask != nil {
-			health = fmt.Sprintf("%#x", *g.HealthMask)
+			health = fmt.Sprintf("%#x %s", *g.HealthMask, strings.Join(event.DecodeFabricHealth(*g.HealthMask).Faults(), ","))
 		}
-		fmt.Fprintf(&b, "%d %s cluster=%s clique=%s %s/%s health=%s\n", g.Index, g.Uuid, g.ClusterUuid, clique, g.State, g.Status, health)
+		fmt.Fprintf(&b, "%d %s cluster=%s clique=%s %s/%s health=%s\n", g.Index, g.Uuid, g.ClusterUuid, clique, g.State, g.Status, strings.TrimSpace(health))
 	}
 	return b.String()
 }
@@ -85,8 +85,8 @@ func variants(t testing.TB) map[string]string {
 
 func TestVariants(t *testing.T) {
 	want := map[string]string{
-		"1 unhealthy route":                           "0 GPU-30a5b24f-c64f-ddf2-f1fa-23614b2a1c9f cluster=6e11e5ce-f087-4640-a473-03d6fcc509ab clique=2 completed/success health=0x19a\n",
-		"2 degraded bandwidth":                        "0 GPU-1ac6b99f-18a5-3a81-3790-052d17dcb8f8 cluster=6e11e5ce-f087-4640-a473-03d6fcc509ab clique=32766 completed/success health=0x1a9\n",
+		"1 unhealthy route":                           "0 GPU-30a5b24f-c64f-ddf2-f1fa-23614b2a1c9f cluster=6e11e5ce-f087-4640-a473-03d6fcc509ab clique=2 completed/success health=0x19a route_unhealthy\n",
+		"2 degraded bandwidth":                        "0 GPU-1ac6b99f-18a5-3a81-3790-052d17dcb8f8 cluster=6e11e5ce-f087-4640-a473-03d6fcc509ab clique=32766 completed/success health=0x1a9 degraded_bandwidth\n",
 		"3 completed but failed":                      "0 GPU-0184d54d-13e9-0ece-d4cc-31f74bec3865 cluster=00000000-0000-0000-0000-000000000000 clique=0 completed/insufficient_resources health=-\n",
 		"4 in progress":                               "0 GPU-23913727-d2db-1936-2ae3-ea7a699f8199 cluster= clique=- in_progress/ health=-\n",
 		"5 H100 HGX: completed, no multi-node domain": "0 GPU-078a60c1-b9c1-40aa-bb36-1b994c32105e cluster=00000000-0000-0000-0000-000000000000 clique=0 completed/success health=-\n",
