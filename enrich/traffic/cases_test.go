@@ -290,7 +290,7 @@ func TestNothingNewCostsNothing(t *testing.T) {
 
 func TestConfigurationsThatAreWrong(t *testing.T) {
 	for key, edit := range map[string]func(*Config){
-		"interval": func(c *Config) { c.Interval = 0 }, "max_gap": func(c *Config) { c.MaxGap = 0 },
+		"interval": func(c *Config) { c.Interval = time.Hour }, "max_gap": func(c *Config) { c.MaxGap = 0 },
 		"busy_ports": func(c *Config) { c.BusyPorts = 1 }, "outlier_factor": func(c *Config) { c.OutlierFactor = 1 },
 	} {
 		c := DefaultConfig()

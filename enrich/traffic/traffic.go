@@ -49,17 +49,20 @@ func DefaultConfig() Config {
 	}
 }
 
+// longestInterval keeps evidence newer than what answers take for counters that have stopped.
+const longestInterval = 5 * time.Minute
+
 // Validate says what is wrong with a configuration and how to mend it.
 func (c Config) Validate() error {
 	var errs []error
 	for key, ok := range map[string]bool{
-		"interval": c.Interval > 0, "max_gap": c.MaxGap >= time.Second, "lookback": c.Lookback > 0, "quiet_nvlink": c.QuietNVLink > 0,
+		"interval": c.Interval > 0 && c.Interval <= longestInterval, "max_gap": c.MaxGap >= time.Second, "lookback": c.Lookback > 0, "quiet_nvlink": c.QuietNVLink > 0,
 		"quiet_ports": c.QuietPorts > 0, "busy_ports": c.BusyPorts >= c.QuietPorts, "min_measured": c.MinMeasured >= 0,
 		"outlier_factor": c.OutlierFactor > 1, "retry_min": c.RetryMin > 0, "retry_max": c.RetryMax >= c.RetryMin,
 	} {
 		if !ok {
-			errs = append(errs, fmt.Errorf("traffic.%s is too small: times and rates are above zero, max_gap is at least 1s, busy_ports at "+
-				"least quiet_ports, retry_max at least retry_min, outlier_factor above 1", key))
+			errs = append(errs, fmt.Errorf("traffic.%s is out of range: times and rates are above zero, interval at most %s, max_gap at least 1s, "+
+				"busy_ports at least quiet_ports, retry_max at least retry_min, outlier_factor above 1", key, longestInterval))
 		}
 	}
 	return errors.Join(errs...)

@@ -242,6 +242,9 @@ func (q *question) answer(resp *Response) error {
 		resp.Why = []string{"the best shape is not free now"}
 		if now != nil {
 			resp.Why = append(resp.Why, "the split that is free now is predicted to lose more than is accepted at once")
+			if at, ok := Earliest(q.c.Strategy, &q.v, &q.a, q.now, &q.p); ok && at < q.now+later.WaitS {
+				resp.Why = append(resp.Why, fmt.Sprintf("the wait is bounded: from %d s on a split is accepted, ask again then", at-q.now))
+			}
 		}
 	default:
 		return q.noCapacity(resp.MakeRoom)
