@@ -307,6 +307,9 @@ func TestTheDoorIsClosedUnlessTokensAreOn(t *testing.T) {
 		if rec.Code != want {
 			t.Errorf("%q: got %d, want %d", token, rec.Code, want)
 		}
+		if want == http.StatusUnauthorized && rec.Header().Get("X-Advice") != "none" {
+			t.Errorf("%q: the refusal does not say X-Advice: none", token)
+		}
 	}
 }
 

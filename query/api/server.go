@@ -192,7 +192,8 @@ func (s *Server) plain(mux *http.ServeMux) {
 }
 
 // guard asks for the token on /v1, and bounds there and for kube-scheduler, which has no token to send, the work in hand and
-// the time of each answer. The scheduler takes a refusal for no opinion: its configuration calls the extender ignorable.
+// the time of each answer. The scheduler takes a refusal for no opinion: its configuration calls the extender ignorable. X-Advice
+// says so to whoever asks for advice.
 func (s *Server) guard(next http.Handler) http.Handler {
 	slots := make(chan struct{}, s.cfg.MaxConcurrent)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -206,6 +207,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			if !ok || subtle.ConstantTimeCompare([]byte(given), s.token) != 1 {
 				s.metrics.rejected.WithLabelValues("token").Inc()
 				w.Header().Set("WWW-Authenticate", "Bearer")
+				w.Header().Set("X-Advice", "none")
 				problem(w, http.StatusUnauthorized, "send the header Authorization: Bearer TOKEN with the token of api.token_file")
 				return
 			}
@@ -216,7 +218,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		default:
 			s.metrics.rejected.WithLabelValues("busy").Inc()
 			w.Header().Set("Retry-After", "1")
-			w.Header().Set("X-Advice", "none") // for callers that ask for advice
+			w.Header().Set("X-Advice", "none")
 			problem(w, http.StatusServiceUnavailable, "too many calls in work: retry in a second")
 			return
 		}
