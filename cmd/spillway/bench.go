@@ -52,7 +52,7 @@ func benchCommand() *cobra.Command {
 	for _, name := range names {
 		cmd.Long += fmt.Sprintf("  %-9s %s\n", name, benchmarks()[name].what)
 	}
-	cmd.AddCommand(benchAskCommand(), benchBareCommand(), benchAwakeCommand())
+	cmd.AddCommand(benchAskCommand(), benchBareCommand())
 	settings := configFlag(cmd)
 	attempts := cmd.Flags().Int("attempts", 1_000_000, "attempts stored for backfill and, times ten, for jobs")
 	seconds := cmd.Flags().Int("seconds", 60, "how long latency, slots and idle measure")
