@@ -16,6 +16,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -481,6 +482,7 @@ func TestPageTellsStatesApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newTab(t, serve(""))
+	b.clock(noon)
 	axe := string(testenv.NPMFile(t, "axe-core", "axe.min.js"))
 	check := func(b *tab, name, path string, texts ...string) {
 		b.t.Helper()
@@ -539,6 +541,21 @@ func (b *tab) in(t *testing.T) *tab {
 		b.quiet()
 	})
 	return one
+}
+
+// clock has the pages that are opened from now on suppose that it is that time, as the service does which they ask.
+func (b *tab) clock(at time.Time) {
+	b.t.Helper()
+	script := fmt.Sprintf(`{
+		const Real = Date, off = %d - Real.now();
+		Date = class extends Real {
+			constructor(...at) { at.length ? super(...at) : super(Real.now() + off); }
+			static now() { return Real.now() + off; }
+		};
+	}`, at.UnixMilli())
+	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script}); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // picture keeps a screenshot in the folder that SPILLWAY_SHOTS names, for people to look at.
