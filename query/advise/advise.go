@@ -504,7 +504,7 @@ func (q *question) whyNow(parts int, best bool) []string {
 		return []string{"smaller than a node: fills a node in use before it opens another"}
 	case parts == 1:
 		return []string{"fits one domain", "the domain with the fewest free nodes that suffice"}
-	case best && q.a.Spares > 0 && slices.ContainsFunc(q.s.Topology.Domains, func(d Domain) bool { return d.Count >= q.a.Nodes }):
+	case best && q.a.Spares > 0 && slices.ContainsFunc(q.s.Topology.sizes, func(s sized) bool { return s.nodes >= q.a.Nodes }):
 		return []string{fmt.Sprintf("larger than a domain without its %d spare nodes: the fewest domains, %d, in even shares", q.a.Spares, q.best),
 			"with spares_per_domain 0 a whole domain would be asked for"}
 	case best:

@@ -41,9 +41,10 @@ func Fragment(v *View, mix []Gang, now int64) Fragmentation {
 	for i := range v.Topology.Domains {
 		size = max(size, v.Topology.Domains[i].Count)
 	}
+	m := Measure(v.Free, size, mix)
 	f := Fragmentation{
-		Slots: make([]int32, size), Ideal: make([]int32, size), Cliff: make([]float64, size), Stranded: make([]int32, size),
-		Drain: make([]int64, size),
+		FreeNodes: m.FreeNodes, Largest: m.Largest, Slots: m.ByNodes, Ideal: make([]int32, size), Cliff: m.Cliff,
+		External: m.External, Phi: m.Phi, PhiNodes: Phi(v.Free, mix), Stranded: make([]int32, size), Drain: make([]int64, size),
 	}
 	for i := range f.Drain {
 		f.Drain[i] = Never
@@ -52,22 +53,10 @@ func Fragment(v *View, mix []Gang, now int64) Fragmentation {
 		f.domain(v, d, now)
 	}
 	for i := range f.Slots {
-		s := int32(i) + 1
-		f.Ideal[i] = f.FreeNodes/size*(size/s) + f.FreeNodes%size/s
-		f.Cliff[i] = 1
-		if f.Ideal[i] > f.Slots[i] {
-			f.Cliff[i] = float64(f.Slots[i]) / float64(f.Ideal[i])
-		}
+		f.Ideal[i] = packed(f.FreeNodes, size, int32(i)+1)
 		if f.Drain[i] == Never {
 			f.Drain[i] = -1
 		}
-	}
-	if f.FreeNodes > 0 {
-		f.External = 1 - float64(f.Largest)/float64(min(f.FreeNodes, size))
-	}
-	f.PhiNodes = Phi(v.Free, mix)
-	if f.FreeNodes > 0 {
-		f.Phi = f.PhiNodes / float64(f.FreeNodes)
 	}
 	return f
 }
@@ -75,14 +64,11 @@ func Fragment(v *View, mix []Gang, now int64) Fragmentation {
 func (f *Fragmentation) domain(v *View, d int, now int64) {
 	dom := &v.Topology.Domains[d]
 	free := v.Free[d]
-	f.FreeNodes += free
-	f.Largest = max(f.Largest, free)
 	for n := int32(1); n < maxGPUs; n++ {
 		f.PartialGPUs += n * v.partial[d*maxGPUs+int(n)]
 	}
 	for i := range f.Slots {
 		s := int32(i) + 1
-		f.Slots[i] += free / s
 		if free < s {
 			f.Stranded[i] += free * dom.GPUsPerNode
 		}

@@ -23,8 +23,8 @@ func Measure(free []int32, size int32, mix []Gang) Measures {
 	}
 	for i := range size {
 		m.Cliff[i] = 1
-		if packed := m.FreeNodes/size*(size/(i+1)) + m.FreeNodes%size/(i+1); packed > m.ByNodes[i] {
-			m.Cliff[i] = float64(m.ByNodes[i]) / float64(packed)
+		if ideal := packed(m.FreeNodes, size, i+1); ideal > m.ByNodes[i] {
+			m.Cliff[i] = float64(m.ByNodes[i]) / float64(ideal)
 		}
 	}
 	if m.FreeNodes > 0 {
@@ -33,3 +33,6 @@ func Measure(free []int32, size int32, mix []Gang) Measures {
 	}
 	return m
 }
+
+// packed is how many gangs would fit if the free nodes were in full domains of that size.
+func packed(free, size, gang int32) int32 { return free/size*(size/gang) + free%size/gang }

@@ -212,8 +212,7 @@ func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *ad
 	}
 	resp, err := a.cfg.AdviseAged(v.Snapshot, &filled, now, age(v, now))
 	if err == nil {
-		resp.Snapshot.TopologyLagMS = lag.Milliseconds()
-		resp.Snapshot.Stale = resp.Snapshot.Stale || lag > a.maxLag
+		a.lagging(&resp.Snapshot, lag)
 		return resp, nil
 	}
 	var refusal *advise.Refusal
@@ -266,9 +265,14 @@ func (a *advisor) snapshot(v *live.View) *advise.SnapshotInfo {
 		return nil
 	}
 	now := a.now()
-	info, lag := a.cfg.Info(v.Snapshot, age(v, now)), v.TopologyLag(now)
-	info.TopologyLagMS, info.Stale = lag.Milliseconds(), info.Stale || lag > a.maxLag
+	info := a.cfg.Info(v.Snapshot, age(v, now))
+	a.lagging(&info, v.TopologyLag(now))
 	return &info
+}
+
+// lagging says that the topology of a picture is behind by so much, which makes it stale too.
+func (a *advisor) lagging(info *advise.SnapshotInfo, lag time.Duration) {
+	info.TopologyLagMS, info.Stale = lag.Milliseconds(), info.Stale || lag > a.maxLag
 }
 
 // age is how old a picture is; nil where nobody can say.

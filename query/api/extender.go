@@ -250,13 +250,13 @@ func (a *advisor) plan(cluster string, args *extenderArgs, candidates []string) 
 	if p := a.gangs.get(key, now); p != nil && a.reachable(cluster, p, candidates) {
 		return p
 	}
-	r := args.Pod.request(cluster, job, a.gpusOf(cluster, candidates))
+	most := a.gpusOf(cluster, candidates)
+	r := args.Pod.request(cluster, job, most)
 	if r.GPUs <= 0 {
-		n := a.gpusOf(cluster, candidates)
-		if n == 0 {
+		if most == 0 {
 			return nil
 		}
-		r.GPUs, r.GPUsPerNode = n, n // claims that do not say how many take a node
+		r.GPUs, r.GPUsPerNode = most, most // claims that do not say how many take a node
 	}
 	advice, none := a.ask("extender", r)
 	if none != nil || len(advice.Candidates) == 0 {
