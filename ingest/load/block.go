@@ -97,6 +97,7 @@ type (
 	nullTimes   = *proto.ColArr[proto.Nullable[time.Time]]
 	uint16s     = *proto.ColArr[uint16]
 	uint16Lists = *proto.ColArr[[]uint16]
+	textLists   = *proto.ColArr[[]string]
 )
 
 func millis() *proto.ColDateTime64 {
@@ -116,6 +117,9 @@ func newNullUint16s() nullUint16s { return proto.NewArray[proto.Nullable[uint16]
 func newNullUint32s() nullUint32s { return proto.NewArray[proto.Nullable[uint32]](newNullUint32()) }
 func newUint16s() uint16s         { return proto.NewArray[uint16](new(proto.ColUInt16)) }
 func newUint16Lists() uint16Lists { return proto.NewArray[[]uint16](newUint16s()) }
+func newTextLists() textLists {
+	return proto.NewArray[[]string](proto.NewArray[string](new(proto.ColStr)))
+}
 
 // null turns the contract's unset into the table's NULL.
 func null[T any](v *T) proto.Nullable[T] {

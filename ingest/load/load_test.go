@@ -162,7 +162,7 @@ func placement(i int) *event.Placement {
 		Cluster: "alpha", Scheduler: "slurm", JobId: fmt.Sprint(i), State: event.State_RUNNING, StartMs: &start, Gpus: &gpus,
 		Source: "test", ObservedAtMs: noon, Revision: uint64(i), Intent: &event.Intent{Mode: event.Intent_REQUIRED, Level: "domain"},
 		Placements: []*event.NodePlacement{
-			{Node: "n1", GpuIndex: []uint32{0, 1, 2, 3}, Gpus: &nodeGPUs}, {Node: "n2"},
+			{Node: "n1", GpuIndex: []uint32{0, 1, 2, 3}, Gpus: &nodeGPUs, Pods: []string{"team/a", "team/b"}}, {Node: "n2"},
 		},
 	}
 }
@@ -210,12 +210,14 @@ func TestEveryRecordBecomesOneRow(t *testing.T) {
 	var nodes []string
 	var gpus []*uint16
 	var index [][]uint16
-	row := b.store.QueryRow(ctx, "SELECT toString(state), toString(intent_mode), nodes, node_gpus, node_gpu_index FROM placement_events WHERE job_id = '7'")
-	if err := row.Scan(&state, &mode, &nodes, &gpus, &index); err != nil {
+	var pods [][]string
+	row := b.store.QueryRow(ctx, "SELECT toString(state), toString(intent_mode), nodes, node_gpus, node_gpu_index, node_pods FROM placement_events WHERE job_id = '7'")
+	if err := row.Scan(&state, &mode, &nodes, &gpus, &index, &pods); err != nil {
 		t.Fatal(err)
 	}
-	if state != "running" || mode != "required" || len(nodes) != 2 || *gpus[0] != 4 || gpus[1] != nil || len(index[0]) != 4 || len(index[1]) != 0 {
-		t.Errorf("got %s %s %v %v %v", state, mode, nodes, gpus, index)
+	if state != "running" || mode != "required" || len(nodes) != 2 || *gpus[0] != 4 || gpus[1] != nil || len(index[0]) != 4 || len(index[1]) != 0 ||
+		len(pods) != 2 || len(pods[0]) != 2 || len(pods[1]) != 0 {
+		t.Errorf("got %s %s %v %v %v %v", state, mode, nodes, gpus, index, pods)
 	}
 }
 
@@ -257,7 +259,7 @@ func TestUnknownIsStoredAsNull(t *testing.T) {
 	for table, nulls := range map[string]string{
 		"placement_events": `[restart, array_task, time_limit_ms, requested_gpus, requested_nodes, gpus, segment_nodes, max_switches,
 			max_switch_wait_ms, toInt64(submit), toInt64(eligible), toInt64(start), toInt64(end), toInt64(end_earliest), toInt64(planned_start),
-			priority, preemptible, toInt64(checkpoint), checkpoint_every_ms, restart_ms]`,
+			priority, preemptible, toInt64(preemptible_from), toInt64(checkpoint), checkpoint_every_ms, restart_ms]`,
 		"membership_events": "[toInt64(valid_from), gpu_clique_id[1], gpu_health_mask[1]]",
 		"node_events":       "[toInt64(valid_from), gpus_present, gpus_healthy, gpus_allocatable, schedulable]",
 		"source_events":     "[toInt64(good_at), interval_ms]",

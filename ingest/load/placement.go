@@ -23,8 +23,9 @@ type placementBlock struct {
 	limit, wait, priority, checkpointEvery, restartTakes      nullInt64
 	preemptible                                               nullBool
 	submit, eligible, start, end, endEarliest, plannedStart   nullTime
-	checkpoint                                                nullTime
+	checkpoint, preemptibleFrom                               nullTime
 	nodes, planned                                            lowTexts
+	nodePods                                                  textLists
 	nodeGPUs                                                  nullUint16s
 	nodeIndex                                                 uint16Lists
 	nodeFrom, nodeTo                                          nullTimes
@@ -58,7 +59,7 @@ func newPlacementBlock() block {
 		eligible: newNullTime(), start: newNullTime(), end: newNullTime(), endEarliest: newNullTime(),
 		plannedStart: newNullTime(), nodes: newLowTexts(), planned: newLowTexts(), nodeGPUs: newNullUint16s(),
 		nodeIndex: newUint16Lists(), nodeFrom: newNullTimes(), nodeTo: newNullTimes(), priority: newNullInt64(), preemptible: newNullBool(),
-		checkpoint: newNullTime(), checkpointEvery: newNullInt64(), restartTakes: newNullInt64(), observed: millis(),
+		nodePods: newTextLists(), preemptibleFrom: newNullTime(), checkpoint: newNullTime(), checkpointEvery: newNullInt64(), restartTakes: newNullInt64(), observed: millis(),
 	}
 }
 
@@ -126,6 +127,7 @@ func (b *placementBlock) append(offset int64, value []byte) error {
 	b.planned.Append(p.GetPlannedNodes())
 	b.priority.Append(null(p.Priority))
 	b.preemptible.Append(null(p.Preemptible))
+	b.preemptibleFrom.Append(nullMillis(p.PreemptibleMs))
 	b.checkpoint.Append(nullMillis(p.CheckpointMs))
 	b.checkpointEvery.Append(null(p.CheckpointEveryMs))
 	b.restartTakes.Append(null(p.RestartMs))
@@ -140,6 +142,7 @@ func (b *placementBlock) appendNodes(held []*event.NodePlacement) {
 	index := make([][]uint16, len(held))
 	from := make([]proto.Nullable[time.Time], len(held))
 	to := make([]proto.Nullable[time.Time], len(held))
+	pods := make([][]string, len(held))
 	for i, n := range held {
 		names[i] = n.GetNode()
 		gpus[i] = narrow(n.Gpus)
@@ -152,12 +155,14 @@ func (b *placementBlock) appendNodes(held []*event.NodePlacement) {
 		}
 		from[i] = nullMillis(n.FromMs)
 		to[i] = nullMillis(n.ToMs)
+		pods[i] = n.GetPods()
 	}
 	b.nodes.Append(names)
 	b.nodeGPUs.Append(gpus)
 	b.nodeIndex.Append(index)
 	b.nodeFrom.Append(from)
 	b.nodeTo.Append(to)
+	b.nodePods.Append(pods)
 }
 
 func (b *placementBlock) own() proto.Input {
@@ -177,9 +182,10 @@ func (b *placementBlock) own() proto.Input {
 		{Name: "consolidate_segments", Data: &b.consolidate}, {Name: "exclusive_domain", Data: &b.exclusive},
 		{Name: "max_switches", Data: b.max}, {Name: "max_switch_wait_ms", Data: b.wait}, {Name: "nodes", Data: b.nodes},
 		{Name: "node_gpus", Data: b.nodeGPUs}, {Name: "node_gpu_index", Data: b.nodeIndex}, {Name: "node_from", Data: b.nodeFrom},
-		{Name: "node_to", Data: b.nodeTo}, {Name: "partial", Data: &b.partial}, {Name: "pending_reason", Data: b.reason},
+		{Name: "node_to", Data: b.nodeTo}, {Name: "node_pods", Data: b.nodePods}, {Name: "partial", Data: &b.partial}, {Name: "pending_reason", Data: b.reason},
 		{Name: "planned_start", Data: b.plannedStart}, {Name: "planned_nodes", Data: b.planned},
-		{Name: "priority", Data: b.priority}, {Name: "preemptible", Data: b.preemptible}, {Name: "checkpoint", Data: b.checkpoint},
+		{Name: "priority", Data: b.priority}, {Name: "preemptible", Data: b.preemptible},
+		{Name: "preemptible_from", Data: b.preemptibleFrom}, {Name: "checkpoint", Data: b.checkpoint},
 		{Name: "checkpoint_every_ms", Data: b.checkpointEvery}, {Name: "restart_ms", Data: b.restartTakes},
 		{Name: "observed_at", Data: b.observed}, {Name: "revision", Data: &b.revision},
 	}

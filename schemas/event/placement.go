@@ -33,6 +33,7 @@ func (p *Placement) Validate() error {
 		{"end_earliest_ms", p.EndEarliestMs},
 		{"planned_start_ms", p.PlannedStartMs},
 		{"checkpoint_ms", p.CheckpointMs},
+		{"preemptible_ms", p.PreemptibleMs},
 	} {
 		c.millis(t.field, t.ms)
 	}

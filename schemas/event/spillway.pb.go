@@ -330,6 +330,7 @@ type NodePlacement struct {
 	Gpus          *uint32                `protobuf:"varint,3,opt,name=gpus,proto3,oneof" json:"gpus,omitempty"`                          // how many GPUs of this node; not set = not known
 	FromMs        *int64                 `protobuf:"varint,4,opt,name=from_ms,json=fromMs,proto3,oneof" json:"from_ms,omitempty"`        // not set = since the run's start, or since this record for a node not seen before
 	ToMs          *int64                 `protobuf:"varint,5,opt,name=to_ms,json=toMs,proto3,oneof" json:"to_ms,omitempty"`              // set = no longer held
+	Pods          []string               `protobuf:"bytes,6,rep,name=pods,proto3" json:"pods,omitempty"`                                 // namespace/name of the pods through which it is held; empty = none, or not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -399,6 +400,13 @@ func (x *NodePlacement) GetToMs() int64 {
 	return 0
 }
 
+func (x *NodePlacement) GetPods() []string {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
 // Placement is all that one source knows of one run (attempt) of a job. Key: cluster/job_id.
 type Placement struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -443,6 +451,7 @@ type Placement struct {
 	CheckpointMs      *int64                 `protobuf:"varint,39,opt,name=checkpoint_ms,json=checkpointMs,proto3,oneof" json:"checkpoint_ms,omitempty"`                  // when its work was last saved
 	RestartMs         *int64                 `protobuf:"varint,40,opt,name=restart_ms,json=restartMs,proto3,oneof" json:"restart_ms,omitempty"`                           // how long it takes to start again
 	CheckpointEveryMs *int64                 `protobuf:"varint,41,opt,name=checkpoint_every_ms,json=checkpointEveryMs,proto3,oneof" json:"checkpoint_every_ms,omitempty"` // how often its work is saved
+	PreemptibleMs     *int64                 `protobuf:"varint,42,opt,name=preemptible_ms,json=preemptibleMs,proto3,oneof" json:"preemptible_ms,omitempty"`               // from when on it may be ended for others (Slurm's PreemptExemptTime has passed then)
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -760,6 +769,13 @@ func (x *Placement) GetRestartMs() int64 {
 func (x *Placement) GetCheckpointEveryMs() int64 {
 	if x != nil && x.CheckpointEveryMs != nil {
 		return *x.CheckpointEveryMs
+	}
+	return 0
+}
+
+func (x *Placement) GetPreemptibleMs() int64 {
+	if x != nil && x.PreemptibleMs != nil {
+		return *x.PreemptibleMs
 	}
 	return 0
 }
@@ -2691,17 +2707,18 @@ const file_spillway_proto_rawDesc = "" +
 	"\bREQUIRED\x10\x03B\x10\n" +
 	"\x0e_segment_nodesB\x0f\n" +
 	"\r_max_switchesB\x15\n" +
-	"\x13_max_switch_wait_ms\"\xb0\x01\n" +
+	"\x13_max_switch_wait_ms\"\xc4\x01\n" +
 	"\rNodePlacement\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1b\n" +
 	"\tgpu_index\x18\x02 \x03(\rR\bgpuIndex\x12\x17\n" +
 	"\x04gpus\x18\x03 \x01(\rH\x00R\x04gpus\x88\x01\x01\x12\x1c\n" +
 	"\afrom_ms\x18\x04 \x01(\x03H\x01R\x06fromMs\x88\x01\x01\x12\x18\n" +
-	"\x05to_ms\x18\x05 \x01(\x03H\x02R\x04toMs\x88\x01\x01B\a\n" +
+	"\x05to_ms\x18\x05 \x01(\x03H\x02R\x04toMs\x88\x01\x01\x12\x12\n" +
+	"\x04pods\x18\x06 \x03(\tR\x04podsB\a\n" +
 	"\x05_gpusB\n" +
 	"\n" +
 	"\b_from_msB\b\n" +
-	"\x06_to_ms\"\x96\r\n" +
+	"\x06_to_ms\"\xd5\r\n" +
 	"\tPlacement\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1c\n" +
 	"\tscheduler\x18\x02 \x01(\tR\tscheduler\x12\x15\n" +
@@ -2751,7 +2768,8 @@ const file_spillway_proto_rawDesc = "" +
 	"\rcheckpoint_ms\x18' \x01(\x03H\x0eR\fcheckpointMs\x88\x01\x01\x12\"\n" +
 	"\n" +
 	"restart_ms\x18( \x01(\x03H\x0fR\trestartMs\x88\x01\x01\x123\n" +
-	"\x13checkpoint_every_ms\x18) \x01(\x03H\x10R\x11checkpointEveryMs\x88\x01\x01B\n" +
+	"\x13checkpoint_every_ms\x18) \x01(\x03H\x10R\x11checkpointEveryMs\x88\x01\x01\x12*\n" +
+	"\x0epreemptible_ms\x18* \x01(\x03H\x11R\rpreemptibleMs\x88\x01\x01B\n" +
 	"\n" +
 	"\b_restartB\r\n" +
 	"\v_array_taskB\f\n" +
@@ -2770,7 +2788,8 @@ const file_spillway_proto_rawDesc = "" +
 	"\f_preemptibleB\x10\n" +
 	"\x0e_checkpoint_msB\r\n" +
 	"\v_restart_msB\x16\n" +
-	"\x14_checkpoint_every_ms\"3\n" +
+	"\x14_checkpoint_every_msB\x11\n" +
+	"\x0f_preemptible_ms\"3\n" +
 	"\x05Level\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\tR\x05level\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xec\x01\n" +
