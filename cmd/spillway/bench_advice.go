@@ -1,16 +1,22 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
+	"os"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
@@ -130,67 +136,128 @@ func (b *benchRun) ask(ctx context.Context, base string) error {
 }
 
 // askAtRate puts adviceRate questions a second from callers that keep their connections. Each is timed from when it was due,
-// whether or not a caller was free then, so that a service that stalls is not asked less. The first seconds, in which
-// connections are made, do not count.
+// whether or not its caller was still busy with the one before, so that a service that stalls is not asked less. The first
+// seconds do not count. A caller is a thread that blocks in the kernel until its next question is due and until its answer is
+// there, as C programs do: with net/http's client and Go's poller between, half of what callers measured was their own.
 func askAtRate(ctx context.Context, base string, seconds int) (*asked, error) {
 	const callers = 16
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}, Timeout: 10 * time.Second}
-	defer client.CloseIdleConnections()
 	const warm = askWarm * adviceRate
-	total := adviceRate*seconds + warm
-	type question struct {
-		at     time.Time
-		counts bool
+	at, err := url.Parse(base)
+	if err != nil {
+		return nil, err
 	}
-	due := make(chan question, total)
-	var mu sync.Mutex
-	took := make([]time.Duration, 0, total)
-	answers := map[int]int{}
+	total := adviceRate*seconds + warm
+	start := time.Now().Add(100 * time.Millisecond)
+	var each [callers]asked
 	var wg sync.WaitGroup
-	for range callers {
+	for c := range callers {
 		wg.Go(func() {
-			for q := range due {
-				gpus := 4 * (1 + int(q.at.UnixNano()/1000)%36)
-				body := fmt.Sprintf(`{"gpus":%d,"class":"train","duration_s":3600}`, gpus)
-				status := post(ctx, client, base+"/v1/advice", body)
-				mu.Lock()
-				if q.counts {
-					took = append(took, time.Since(q.at))
-					answers[status]++
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			mine := &each[c]
+			mine.Answers = map[int]int{}
+			caller := blockingCaller{host: at.Host}
+			defer caller.hangUp()
+			for i := c; i < total && ctx.Err() == nil; i += callers {
+				due := start.Add(time.Duration(i) * time.Second / adviceRate)
+				if wait := time.Until(due); wait > 0 { // time.Sleep is exact to a millisecond only
+					rest := unix.NsecToTimeval(wait.Nanoseconds())
+					_, _ = unix.Select(0, nil, nil, nil, &rest)
 				}
-				mu.Unlock()
+				asked := time.Now()
+				status := caller.post("/v1/advice", fmt.Sprintf(`{"gpus":%d,"class":"train","duration_s":3600}`, 4*(1+i*7%36)))
+				if i < warm {
+					continue
+				}
+				mine.Took = append(mine.Took, time.Since(due))
+				mine.Answers[status]++
+				if status != 0 && !caller.arrived.IsZero() {
+					mine.Arrived = append(mine.Arrived, max(0, caller.arrived.Sub(asked)))
+				}
 			}
 		})
 	}
-	start := time.Now()
-	for i := range total {
-		at := start.Add(time.Duration(i) * time.Second / adviceRate)
-		if wait := time.Until(at); wait > 0 { // time.Sleep is exact to a millisecond only
-			rest := syscall.NsecToTimespec(wait.Nanoseconds())
-			_ = syscall.Nanosleep(&rest, nil)
-		}
-		due <- question{at, i >= warm}
-	}
-	close(due)
 	wg.Wait()
-	slices.Sort(took)
-	return &asked{Took: took, Answers: answers}, ctx.Err()
+	all := &asked{Answers: map[int]int{}}
+	for i := range each {
+		all.add(&each[i])
+	}
+	return all, ctx.Err()
+}
+
+// blockingCaller is one connection, which is made when it is needed.
+type blockingCaller struct {
+	host    string
+	file    *os.File // in blocking mode; nil = no connection
+	answers *bufio.Reader
+	arrived time.Time // when the kernel had what was read last; zero = it does not tell
 }
 
 // post gives the status of an answer; 0: none came.
-func post(ctx context.Context, client *http.Client, url, body string) int {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+func (c *blockingCaller) post(path, body string) int {
+	status, err := c.call(path, body)
 	if err != nil {
+		c.hangUp()
 		return 0
 	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0
+	return status
+}
+
+func (c *blockingCaller) call(path, body string) (status int, err error) {
+	if c.file == nil {
+		if err := c.dial(); err != nil {
+			return 0, err
+		}
 	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode
+	_, err = fmt.Fprintf(c.file, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, c.host, len(body), body)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.ReadResponse(c.answers, nil)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+func (c *blockingCaller) dial() error {
+	conn, err := net.Dial("tcp", c.host)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if c.file, err = conn.(*net.TCPConn).File(); err != nil {
+		return err
+	}
+	c.answers = bufio.NewReader(c)
+	fd, timeout := int(c.file.Fd()), unix.NsecToTimeval((10 * time.Second).Nanoseconds())
+	return errors.Join(unix.SetNonblock(fd, false), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMP, 1))
+}
+
+// Read implements io.Reader, and keeps the time at which the kernel took in what it gives.
+func (c *blockingCaller) Read(p []byte) (int, error) {
+	var control [64]byte
+	n, size, _, _, err := unix.Recvmsg(int(c.file.Fd()), p, control[:], 0)
+	if err == nil && n == 0 {
+		return 0, io.EOF
+	}
+	c.arrived = time.Time{}
+	told, _ := unix.ParseSocketControlMessage(control[:size])
+	for _, m := range told {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMP && len(m.Data) == int(unsafe.Sizeof(unix.Timeval{})) {
+			c.arrived = time.Unix((*unix.Timeval)(unsafe.Pointer(&m.Data[0])).Unix())
+		}
+	}
+	return max(0, n), err
+}
+
+func (c *blockingCaller) hangUp() {
+	if c.file != nil {
+		_ = c.file.Close()
+		c.file = nil
+	}
 }
 
 // processCPU is the CPU time of this process alone.
