@@ -78,6 +78,7 @@ var recordColumns = slices.Concat(columns[record]{
 	reading("toString(node_gpu_index)", plain("node_gpu_index", func(r *record) *string { return &r.packed.index })),
 	reading("toString(node_from)", plain("node_from", func(r *record) *string { return &r.packed.from })),
 	reading("toString(node_to)", plain("node_to", func(r *record) *string { return &r.packed.to })),
+	reading(`arrayStringConcat(arrayMap(p -> arrayStringConcat(p, '\t'), node_pods), '\n')`, plain("node_pods", func(r *record) *string { return &r.packed.pods })),
 	plain("partial", func(r *record) *bool { return &r.partial }),
 	plain("pending_reason", func(r *record) *string { return &r.pendingReason }),
 	maybeInstant("planned_start", func(r *record) *int64 { return &r.plannedStart }),
@@ -156,7 +157,8 @@ var placementColumns = columns[placementRow]{
 	instant("valid_to", func(r *placementRow) *int64 { return &r.to }),
 	list("nodes", "nodes", func(r *placementRow) *[]string { return &r.nodes }, equal[string]),
 	nodeGPUs("node_gpus", func(r *placementRow) *[]int32 { return &r.nodeGPUs }),
-	indices("node_gpu_index", func(r *placementRow) *[][]uint16 { return &r.gpuIndex }),
+	lists("node_gpu_index", func(r *placementRow) *[][]uint16 { return &r.gpuIndex }),
+	lists("node_pods", func(r *placementRow) *[][]string { return &r.nodePods }),
 	maybe[uint32]("gpus", func(r *placementRow) *int64 { return &r.gpus }),
 	plain("gpus_basis", func(r *placementRow) *string { return &r.basis }),
 	plain("probe", func(r *placementRow) *bool { return &r.probe }),
@@ -166,8 +168,8 @@ var placementColumns = columns[placementRow]{
 }
 
 // packed is the arrays of a raw record as text: an array is several times dearer to scan than a string, and most of them
-// are empty. Names stand on lines of their own, the others as ClickHouse writes arrays.
-type packed struct{ nodes, gpus, index, from, to, planned string }
+// are empty. Names stand on lines of their own, those of a node's pods between tabs, the others as ClickHouse writes arrays.
+type packed struct{ nodes, gpus, index, from, to, pods, planned string }
 
 // unpack fills the arrays of a record. One in which nothing is known is nil.
 func (r *record) unpack() {
@@ -190,6 +192,11 @@ func (r *record) unpack() {
 	}
 	for _, w := range words(arrayText(p.to), ",") {
 		r.nodeTo = append(r.nodeTo, instantOr(w, 0))
+	}
+	if strings.Trim(p.pods, "\n") != "" {
+		for line := range strings.SplitSeq(p.pods, "\n") {
+			r.nodePods = append(r.nodePods, words(line, "\t"))
+		}
 	}
 	r.packed = packed{}
 }
@@ -256,16 +263,16 @@ func nodeGPUs[R any](name string, at func(*R) *[]int32) column[R] {
 	return c
 }
 
-// indices is Array(Array(UInt16)) with an entry for each node.
-func indices[R any](name string, at func(*R) *[][]uint16) column[R] {
-	c := list(name, name, at, slices.Equal[[]uint16])
+// lists is an array of arrays, with one for each node.
+func lists[T comparable, R any](name string, at func(*R) *[][]T) column[R] {
+	c := list(name, name, at, slices.Equal[[]T])
 	collect := c.collect
 	c.collect = func(rows []R) any {
-		out := collect(rows).([][][]uint16)
+		out := collect(rows).([][][]T)
 		for _, nodes := range out {
 			for n := range nodes {
 				if nodes[n] == nil {
-					nodes[n] = []uint16{}
+					nodes[n] = []T{}
 				}
 			}
 		}

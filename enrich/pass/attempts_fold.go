@@ -29,6 +29,7 @@ type record struct {
 	nodeGPUs                                             []int32 // -1 = not told
 	gpuIndex                                             [][]uint16
 	nodeFrom, nodeTo                                     []int64
+	nodePods                                             [][]string
 	partial                                              bool
 	pendingReason                                        string
 	plannedStart                                         int64
@@ -96,6 +97,7 @@ type placementRow struct {
 	nodes                   []string
 	nodeGPUs                []int32 // -1 = not known
 	gpuIndex                [][]uint16
+	nodePods                [][]string // nil = told of none
 	gpus                    int64
 	basis                   string
 	probe                   bool

@@ -38,6 +38,7 @@ func (r *jobRun) placements(a *attemptRow, clamped map[string]int) []placementRo
 			probe: a.probe, expectedEnd: a.expectedEnd,
 		}
 		p.nodeGPUs, p.gpuIndex, p.basis = g.spread(ph.nodes)
+		p.nodePods = g.pods(ph.nodes)
 		p.gpus = a.gpus
 		if p.gpus < 0 && p.basis != basisUnknown {
 			p.gpus = 0
@@ -101,8 +102,8 @@ func (r *jobRun) phases(start, end int64, clamped map[string]int) []phase {
 	return []phase{{start, end, nodes}}
 }
 
-func unique(nodes []string) []string {
-	out := slices.Clone(nodes)
+func unique(names []string) []string {
+	out := slices.Clone(names)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -227,6 +228,7 @@ type componentGPUs struct {
 	nodes map[string]bool
 	told  map[string]int32
 	index map[string][]uint16
+	pods  map[string][]string // all that were ever told of: one may take another's place
 }
 
 func (r *jobRun) gpuCounts() gpuCounts {
@@ -235,7 +237,7 @@ func (r *jobRun) gpuCounts() gpuCounts {
 		records := r.of(name)
 		c := componentGPUs{
 			total: newest(records, func(o *record) int64 { return o.gpus }, -1),
-			nodes: map[string]bool{}, told: map[string]int32{}, index: map[string][]uint16{},
+			nodes: map[string]bool{}, told: map[string]int32{}, index: map[string][]uint16{}, pods: map[string][]string{},
 		}
 		for i := range records { // in order, so the newest stays
 			o := &records[i]
@@ -247,6 +249,9 @@ func (r *jobRun) gpuCounts() gpuCounts {
 				}
 				if n < len(o.nodeGPUs) && o.nodeGPUs[n] >= 0 {
 					c.told[node] = o.nodeGPUs[n]
+				}
+				if n < len(o.nodePods) && len(o.nodePods[n]) > 0 {
+					c.pods[node] = unique(append(c.pods[node], o.nodePods[n]...))
 				}
 			}
 		}
@@ -300,4 +305,20 @@ func (g gpuCounts) spread(nodes []string) (counts []int32, index [][]uint16, bas
 		index[i] = slices.Compact(index[i])
 	}
 	return counts, index, basis
+}
+
+// pods gives those through which each node of a phase is held; nil when none are told of.
+func (g gpuCounts) pods(nodes []string) [][]string {
+	var out [][]string
+	for _, c := range g {
+		for i, n := range nodes {
+			if pods := c.pods[n]; len(pods) > 0 {
+				if out == nil {
+					out = make([][]string, len(nodes))
+				}
+				out[i] = unique(append(out[i], pods...))
+			}
+		}
+	}
+	return out
 }

@@ -114,5 +114,9 @@ func fill(b *testing.B, s *store, nodes, scrapes int) {
 			arrayMap(i -> concat('gb200-n', leftPad(toString(number * 5 + i), 4, '0')), range(5)), [4, 4, 4, 4, 4],
 			[[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]], 20, 1
 		FROM numbers(%d)`, nodes/5)
+	s.exec(b, `INSERT INTO node_states (cluster, node, valid_from, valid_to, gpus_present, version)
+		SELECT 'east', concat('gb200-n', leftPad(toString(number %% %[1]d), 4, '0')), toDateTime64('2026-11-01', 3, 'UTC') + toIntervalDay(intDiv(number, %[1]d)),
+			if(number < 9 * %[1]d, toDateTime64('2026-11-01', 3, 'UTC') + toIntervalDay(1 + intDiv(number, %[1]d)), toDateTime64('2200-01-01', 3, 'UTC')), 4, 1
+		FROM numbers(%[1]d * 10)`, nodes)
 	s.exec(b, "INSERT INTO verdicts (cluster, job_id, attempt, seq, outcome, version) SELECT 'east', job_id, 'r0', 0, 'one_domain', 1 FROM placements")
 }

@@ -36,6 +36,14 @@ type store struct {
 
 func quote(s string) string { return "'" + s + "'" }
 
+// quoted is each word between pluses.
+func quoted(s string) (out []string) {
+	for _, w := range strings.FieldsFunc(s, func(r rune) bool { return r == '+' }) {
+		out = append(out, quote(w))
+	}
+	return out
+}
+
 func newStore(t testing.TB) *store {
 	t.Helper()
 	s := &store{Server: testenv.ClickHouse(t), now: caseStart.Add(2 * time.Hour), version: 1}
@@ -112,24 +120,30 @@ func (s *store) apply(t testing.TB, line string) {
 	t.Helper()
 	f := strings.Fields(line)
 	switch f[0] {
-	case "placement": // JOB FROM TO NODE=GPU,GPU... ; NODE=? is a node whose indices are not known
-		var nodes, held, index []string
+	case "placement": // JOB FROM TO NODE=GPU,GPU... ; NODE=? holds four GPUs of which the indices are not known, NODE=2?ml/a+ml/b two, by pods
+		var nodes, held, index, pods []string
 		gpus := 0
 		for _, n := range f[4:] {
 			name, list, _ := strings.Cut(n, "=")
 			nodes = append(nodes, quote(name))
-			if list == "?" {
-				held, index = append(held, "4"), append(index, "[]")
-				gpus += 4
+			count, through, unknown := strings.Cut(list, "?")
+			pods = append(pods, "["+strings.Join(quoted(through), ",")+"]")
+			if unknown {
+				n := 4
+				if count != "" {
+					n = int(count[0] - '0')
+				}
+				held, index = append(held, fmt.Sprint(n)), append(index, "[]")
+				gpus += n
 				continue
 			}
 			n := strings.Count(list, ",") + 1
 			held, index = append(held, fmt.Sprint(n)), append(index, "["+list+"]")
 			gpus += n
 		}
-		s.exec(t, `INSERT INTO placements (cluster, job_id, attempt, seq, valid_from, valid_to, nodes, node_gpus, node_gpu_index, gpus, version)
-			VALUES ('east', '%s', 'r0', 0, '%s', '%s', [%s], [%s], [%s], %d, %d)`, f[1], at(t, f[2]), at(t, f[3]),
-			strings.Join(nodes, ","), strings.Join(held, ","), strings.Join(index, ","), gpus, s.version)
+		s.exec(t, `INSERT INTO placements (cluster, job_id, attempt, seq, valid_from, valid_to, nodes, node_gpus, node_gpu_index, node_pods, gpus, version)
+			VALUES ('east', '%s', 'r0', 0, '%s', '%s', [%s], [%s], [%s], [%s], %d, %d)`, f[1], at(t, f[2]), at(t, f[3]),
+			strings.Join(nodes, ","), strings.Join(held, ","), strings.Join(index, ","), strings.Join(pods, ","), gpus, s.version)
 		s.exec(t, "INSERT INTO attempts (cluster, job_id, attempt, service_class, version) VALUES ('east', '%s', 'r0', 'training', %d)", f[1], s.version)
 	case "withdrawn": // JOB
 		s.exec(t, "INSERT INTO placements (cluster, job_id, attempt, seq, version, is_deleted) VALUES ('east', '%s', 'r0', 0, %d, 1)", f[1], s.version)
@@ -141,6 +155,13 @@ func (s *store) apply(t testing.TB, line string) {
 	case "labels": // NODE FROM TO GPU JOBS: whom the source of counters says to use a GPU
 		s.exec(t, "ALTER TABLE counters UPDATE jobs = '%s' WHERE node = '%s' AND entity = 'gpu' AND gpu = %s AND observed_at >= '%s' AND observed_at <= '%s' SETTINGS mutations_sync = 1",
 			f[5], f[1], f[4], at(t, f[2]), at(t, f[3]))
+	case "has": // NODE GPUS: how many it has
+		s.exec(t, "INSERT INTO node_states (cluster, node, valid_from, valid_to, gpus_present, version) VALUES ('east', '%s', '2000-01-01', '2200-01-01', %s, 1)", f[1], f[2])
+	case "mig": // NODE FROM TO: its first GPU is cut into instances
+		s.exec(t, `INSERT INTO counters (kafka_partition, kafka_offset, loaded_at, cluster, node, source, observed_at, entity, gpu, part)
+			SELECT 0, %d + number, '%s', 'east', '%s', 'dcgm', toDateTime64('%s', 3, 'UTC') + toIntervalSecond(number * 10) AS when, 'mig', 0, 1
+			FROM numbers(1000) WHERE when <= '%s'`, s.offset, s.now.Format("2006-01-02 15:04:05.000"), f[1], at(t, f[2]), at(t, f[3]))
+		s.offset += 10_000
 	case "gpus", "rates", "ports": // NODE FROM TO BYTES-PER-SECOND [first value]: of each of four GPUs or ports, both directions
 		rate, err := strconv.ParseFloat(f[4], 64)
 		if err != nil {

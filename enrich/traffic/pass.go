@@ -299,7 +299,7 @@ func (p *Pass) step(name string) func() {
 // placement is what decides whose traffic counts for a placement.
 type placement struct {
 	span
-	holding uint64 // hash of its nodes and GPUs
+	holding uint64 // hash of its nodes, GPUs and pods
 	gone    uint8  // 1: it was withdrawn
 }
 
@@ -341,7 +341,7 @@ func (p *Pass) changed(ctx context.Context, judged uint64, counted span) ([]chan
 		SELECT n.cluster, n.job_id, n.attempt, n.seq, n.valid_from, n.valid_to, n.is_deleted, n.holding, c.valid_from, c.valid_to, c.holding
 		FROM
 		(
-			SELECT cluster, job_id, attempt, seq, valid_from, valid_to, is_deleted, cityHash64(nodes, toString(node_gpus), node_gpu_index) AS holding
+			SELECT cluster, job_id, attempt, seq, valid_from, valid_to, is_deleted, `+holding+` AS holding
 			FROM placements WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM keys) AND (cluster, job_id, attempt, seq) IN (SELECT * FROM keys)
 			ORDER BY version DESC LIMIT 1 BY cluster, job_id, attempt, seq
 		) AS n

@@ -135,10 +135,18 @@ func (p *Pass) Run(ctx context.Context) error {
 //go:embed sql/*.sql
 var files embed.FS
 
-// edgeNodes are those on which a placement begins or ends in the minutes asked for, or up to one gap before, and those that
-// several hold without telling which GPUs are theirs.
+// edgeNodes are those on which a placement begins or ends in the minutes asked for, or up to one gap before, and those of
+// which somebody holds a part without telling which GPUs are its own.
 const edgeNodes = `(cluster, node) IN (SELECT cluster, node FROM ({placed})
-    WHERE valid_from > {from:DateTime64(3)} - toIntervalSecond({max_gap:UInt32}) OR valid_to < {to:DateTime64(3)} OR anonymous AND notEmpty(others))`
+    WHERE valid_from > {from:DateTime64(3)} - toIntervalSecond({max_gap:UInt32}) OR valid_to < {to:DateTime64(3)} OR anonymous AND (partial OR notEmpty(others)))`
+
+// whole is the condition that what an entity m moved in a minute is as a whole that of the holder h, or nobody's. The rest is
+// looked at scrape by scrape.
+const whole = `m.first_at >= h.valid_from AND m.last_at <= h.valid_to AND (m.entity = 'nic' OR NOT h.partial)
+    AND NOT arrayExists(o -> o.1 < m.last_at AND o.2 > m.first_at AND (m.entity = 'nic' OR h.anonymous OR bitTest(o.4, m.gpu)), h.others)`
+
+// holding is a hash of what a placement holds. One that is told of without pods has the hash that it had before there were any.
+const holding = `(cityHash64(nodes, toString(node_gpus), node_gpu_index) + if(empty(node_pods), 0, cityHash64(node_pods)))`
 
 // statement reads a statement and puts its fragments in. Comments stay: they show in the server's query log.
 func statement(name string, fragments map[string]string) string {
@@ -158,6 +166,7 @@ func statement(name string, fragments map[string]string) string {
 	if strings.Contains(s, "({placed})") {
 		s = strings.ReplaceAll(s, "({placed})", "("+statement("placed", nil)+")")
 	}
+	s = strings.NewReplacer("{whole}", whole, "{holding}", holding).Replace(s)
 	for key, value := range fragments {
 		s = strings.ReplaceAll(s, "{"+key+"}", value)
 	}

@@ -145,8 +145,8 @@ func fullCounters() *event.Counters {
 		LinkDowns: []float64{2, nan},
 		Nic:       []string{"mlx5_0"}, NicPort: []uint32{1}, NicGid: []string{"fe80::1"}, NicLinkLayer: []string{"InfiniBand"},
 		NicState: []event.LinkState{event.LinkState_DOWN}, NicSpeedBytesPerSecond: []float64{5e10}, NicTxBytes: []float64{9 << 20},
-		JobGpu: []uint32{0, 0, 1}, JobMig: []int32{-1, -1, -1}, JobId: []string{"17", "18", ""}, JobNamespace: []string{"", "", "ml"},
-		JobPod: []string{"", "", "train-0"},
+		JobGpu: []uint32{0, 0, 0, 1}, JobMig: []int32{-1, -1, 4, -1}, JobId: []string{"17", "18", "19", ""}, JobNamespace: []string{"", "", "", "ml"},
+		JobPod: []string{"", "", "", "train-0"},
 	}
 }
 
@@ -198,7 +198,7 @@ func TestCountersBecomeRows(t *testing.T) {
 		got = append(got, line)
 	}
 	want := []string{
-		"('gpu',0,0,'','GPU-a','GB200','17,18','',false,true,'2026-11-29 10:00:00.000',5242880,1235222500,0.5,3,NULL,NULL)",
+		"('gpu',0,0,'','GPU-a','GB200','17,18,19#4','',false,true,'2026-11-29 10:00:00.000',5242880,1235222500,0.5,3,NULL,NULL)",
 		"('gpu',1,0,'','GPU-b','GB200','ml/train-0','',true,false,NULL,NULL,NULL,NULL,0,NULL,NULL)",
 		"('mig',0,4,'','','1g.24gb','','',false,false,NULL,NULL,NULL,0.25,NULL,NULL,NULL)",
 		"('link',0,7,'','','','','up',false,false,NULL,NULL,NULL,NULL,NULL,2,NULL)",

@@ -3,6 +3,7 @@ package load
 import (
 	"encoding/binary"
 	"math"
+	"strconv"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -113,7 +114,8 @@ func (s *countersScan) number(field protowire.Number, i int) uint64 {
 	return 0
 }
 
-// jobs says who used each GPU: ids of batch jobs, or namespace/pod, with commas between.
+// jobs says who used each GPU: ids of batch jobs, or namespace/pod, with commas between. Who used a MIG instance of it has
+// the instance's number behind a #, and so is not taken for one that had the GPU.
 func (s *countersScan) jobs() [][]byte {
 	out := make([][]byte, len(s.lists[fieldGPUIndex]))
 	for k, gpu := range s.lists[fieldJobGPU] {
@@ -125,6 +127,11 @@ func (s *countersScan) jobs() [][]byte {
 			*job = append(*job, id...)
 		} else {
 			*job = append(append(append(*job, s.text(fieldJobNamespace, k)...), '/'), s.text(fieldJobPod, k)...)
+		}
+		if k < len(s.lists[fieldJobMIG]) {
+			if mig := protowire.DecodeZigZag(s.lists[fieldJobMIG][k]); mig != event.JobMigNone {
+				*job = strconv.AppendInt(append(*job, '#'), mig, 10)
+			}
 		}
 	}
 	return out

@@ -590,6 +590,7 @@ CREATE TABLE placements
     `nodes` Array(LowCardinality(String)) CODEC(ZSTD(1)),
     `node_gpus` Array(Nullable(UInt16)) CODEC(ZSTD(1)),
     `node_gpu_index` Array(Array(UInt16)) CODEC(ZSTD(1)),
+    `node_pods` Array(Array(String)) CODEC(ZSTD(1)),
     `gpus` Nullable(UInt32),
     `gpus_basis` LowCardinality(String),
     `probe` Bool,

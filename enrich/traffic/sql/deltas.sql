@@ -3,7 +3,7 @@
 -- counters where they run unbroken, else from the rates that the source averaged itself, else they are not known.
 -- Parameters: from, to (of the minutes), minutes, max_gap (seconds); scope and edges narrow the nodes.
 SELECT cluster, node, source, entity, gpu, part, name, before, at, toStartOfMinute(at) AS minute, gap, broken,
-       sm_active, tensor_active, if(jobs = jobs0, jobs, '') AS used_by,
+       sm_active, tensor_active, splitByChar(',', if(jobs = jobs0, jobs, '')) AS used_by,
        if(NOT broken AND tx >= tx0, toFloat64(tx - tx0), tx_rate * gap) AS tx_moved,
        if(NOT broken AND rx >= rx0, toFloat64(rx - rx0), rx_rate * gap) AS rx_moved,
        ifNull(tx_moved + rx_moved, both_rate * gap) AS moved,

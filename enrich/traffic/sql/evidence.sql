@@ -22,7 +22,7 @@ WITH
     newest AS
     (
         SELECT cluster, job_id, attempt, seq, valid_from, valid_to, nodes, gpus, is_deleted, version <= {judged:UInt64} AS settled,
-               cityHash64(nodes, toString(node_gpus), node_gpu_index) AS holding
+               {holding} AS holding
         FROM placements
         WHERE {keys}
         ORDER BY version DESC

@@ -1,8 +1,10 @@
 -- Joins what was moved with the placements that held the GPUs then, and adds it up by minute. A scrape counts for a
 -- placement when it and the one before lie inside of it: minutes that lie inside as a whole are taken as they were rolled up,
 -- and only those of nodes that changed hands are looked at scrape by scrape. Of several sources that tell of one device the
--- one that covers most of the minute counts. A GPU that two hold at once is nobody's. On a node that several hold, and whose
--- placements do not say which GPUs are theirs, a GPU is that job's which its source says uses it, alone. Parameters: those of deltas and placed, version; {keys} narrows the placements.
+-- one that covers most of the minute counts. A GPU that two hold at once is nobody's. Where it is not known which GPUs of a node
+-- a placement holds, and others hold some too or it holds only a part of them, a GPU is its own while the source of counters
+-- names it alone as the user, by its job or by pods of it. Parameters: those of deltas and placed, version; {keys} narrows the
+-- placements.
 INSERT INTO job_traffic (cluster, job_id, attempt, seq, minute, gpus_measured, nodes_measured, shared_nodes, nvlink_bytes,
     nvlink_gpu_seconds, scale_out_bytes, scale_out_gpu_seconds, nodes, node_gpus, gpu_nvlink_bytes, node_nvlink_seconds,
     node_scale_out_bytes, version, is_deleted)
@@ -37,10 +39,7 @@ FROM
                     LIMIT 1 BY cluster, node, source, entity, gpu, part, name, minute
                 ) AS m
                 INNER JOIN ({held}) AS h ON m.cluster = h.cluster AND m.node = h.node
-                WHERE m.first_at >= h.valid_from AND m.last_at <= h.valid_to
-                  AND (m.entity = 'nic' OR h.anonymous OR bitTest(h.gpus, m.gpu))
-                  AND NOT arrayExists(o -> o.1 < m.last_at AND o.2 > m.first_at
-                      AND (m.entity = 'nic' OR h.anonymous OR bitTest(o.4, m.gpu)), h.others)
+                WHERE {whole} AND (m.entity = 'nic' OR h.anonymous OR bitTest(h.gpus, m.gpu))
                 UNION ALL
                 SELECT held_by, minute, source, entity, gpu, part, name, with_others,
                        if(arrayExists(x -> x.4 IS NOT NULL, inside), arraySum(x -> ifNull(x.4, 0), inside), NULL) AS moved_by,
@@ -48,21 +47,19 @@ FROM
                 FROM
                 (
                     SELECT held_by, minute, source, entity, gpu, part, name,
-                           arrayExists(o -> o.1 < d.last_at AND o.2 > d.first_at, h.others) AS with_others,
-                           arrayFilter(x -> x.1 >= h.valid_from AND x.2 <= h.valid_to AND NOT arrayExists(o -> o.1 < x.2 AND o.2 > x.1
-                               AND (d.entity = 'nic' OR h.anonymous AND x.5 != h.job_id OR bitTest(o.4, d.gpu)), h.others), scrapes) AS inside
+                           arrayExists(o -> o.1 < m.last_at AND o.2 > m.first_at, h.others) AS with_others,
+                           arrayFilter(x -> x.1 >= h.valid_from AND x.2 <= h.valid_to AND (m.entity = 'nic' OR NOT h.partial OR hasAll(h.names, x.5))
+                               AND NOT arrayExists(o -> o.1 < x.2 AND o.2 > x.1 AND (m.entity = 'nic' OR bitTest(o.4, m.gpu)
+                                   OR h.anonymous AND (NOT hasAll(h.names, x.5) OR hasAny(o.5, x.5))), h.others), scrapes) AS inside
                     FROM
                     (
                         SELECT cluster, node, source, entity, gpu, part, name, minute, min(before) AS first_at, max(at) AS last_at,
                                groupArray((before, at, gap, moved, used_by)) AS scrapes
                         FROM ({deltas})
                         GROUP BY cluster, node, source, entity, gpu, part, name, minute
-                    ) AS d
-                    INNER JOIN ({held}) AS h ON d.cluster = h.cluster AND d.node = h.node
-                    -- All that is not taken as a whole above.
-                    WHERE NOT (d.first_at >= h.valid_from AND d.last_at <= h.valid_to AND NOT arrayExists(o -> o.1 < d.last_at AND o.2 > d.first_at
-                          AND (d.entity = 'nic' OR h.anonymous OR bitTest(o.4, d.gpu)), h.others))
-                      AND (d.entity = 'nic' OR h.anonymous OR bitTest(h.gpus, d.gpu))
+                    ) AS m
+                    INNER JOIN ({held}) AS h ON m.cluster = h.cluster AND m.node = h.node
+                    WHERE NOT ({whole}) AND (m.entity = 'nic' OR h.anonymous OR bitTest(h.gpus, m.gpu))
                 )
                 WHERE notEmpty(inside)
             )
