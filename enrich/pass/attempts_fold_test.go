@@ -53,6 +53,7 @@ func randomJob(rng *rand.Rand) []record {
 				r.partial = rng.IntN(4) == 0
 				for range r.nodes {
 					r.nodeGPUs = append(r.nodeGPUs, []int32{-1, 4}[rng.IntN(2)])
+					r.nodePods = append(r.nodePods, [][]string{nil, {"ml/a"}, {"ml/b", "ml/a"}}[rng.IntN(3)])
 				}
 			}
 			if rng.IntN(4) == 0 {
@@ -97,7 +98,8 @@ func TestFoldIsOrderFree(t *testing.T) {
 			}
 		}
 		for i, p := range want.placements {
-			if p.to < p.from || len(p.nodes) == 0 || len(p.nodeGPUs) != len(p.nodes) || len(p.gpuIndex) != len(p.nodes) {
+			if p.to < p.from || len(p.nodes) == 0 || len(p.nodeGPUs) != len(p.nodes) || len(p.gpuIndex) != len(p.nodes) ||
+				len(p.nodePods) != 0 && len(p.nodePods) != len(p.nodes) {
 				t.Fatalf("seed %d: placement %+v", seed, p)
 			}
 			if p.seq > 0 && want.placements[i-1].to > p.from {
@@ -154,6 +156,56 @@ func TestWhatItTakesToMoveARunIsKept(t *testing.T) {
 	tell("1", func(p *event.Placement) { p.Priority = new(int64(-7)) })
 	s.once()
 	if n := s.count("SELECT count() FROM attempts"); n != rows {
+		t.Errorf("told again what is stored: %d rows were written", n-rows)
+	}
+}
+
+// TestPodsOfANodeAreKept: all that a run is told to hold a node through, of each run its own, and without an end of them. A run
+// that is told of without pods has none.
+func TestPodsOfANodeAreKept(t *testing.T) {
+	s := newStore(t)
+	revision := uint64(0)
+	tell := func(job, run string, start int64, nodes ...*event.NodePlacement) {
+		revision++
+		s.feed(&event.Placement{Cluster: "c", JobId: job, Scheduler: "kubernetes", Source: "kubernetes", State: event.State_RUNNING, RunId: run,
+			StartMs: &start, ObservedAtMs: start, Revision: revision, Placements: nodes})
+	}
+	node := func(name string, pods ...string) *event.NodePlacement {
+		return &event.NodePlacement{Node: name, Pods: pods}
+	}
+	stored := func() (text []string) {
+		t.Helper()
+		if err := s.Conn.QueryRow(context.Background(), `SELECT groupArray(concat(job_id, ' ', attempt, ' ', toString(seq), ' ', toString(nodes), ' ', toString(node_pods)))
+			FROM (SELECT * FROM placements WHERE is_deleted = 0 ORDER BY job_id, attempt, seq, version DESC LIMIT 1 BY job_id, attempt, seq)`).Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	for _, step := range []struct {
+		name string
+		tell func()
+		want []string
+	}{
+		{"two nodes, one through two pods", func() {
+			tell("1", "u1", day, node("n1", "ml/a-1", "ml/a-0"), node("n2", "ml/a-2"))
+			tell("2", "", day, node("n1"), node("n2"))
+		}, []string{"1 u1 0 ['n1','n2'] [['ml/a-0','ml/a-1'],['ml/a-2']]", "2 @1767225600 0 ['n1','n2'] []"}},
+		{"another pod takes the place of one", func() { tell("1", "u1", day, node("n1", "ml/a-1", "ml/a-3"), node("n2")) },
+			[]string{"1 u1 0 ['n1','n2'] [['ml/a-0','ml/a-1','ml/a-3'],['ml/a-2']]", "2 @1767225600 0 ['n1','n2'] []"}},
+		{"the next run has pods of its own", func() { tell("1", "u2", day+60_000, node("n2", "ml/a-0"), node("n3")) },
+			[]string{"1 u1 0 ['n1','n2'] [['ml/a-0','ml/a-1','ml/a-3'],['ml/a-2']]", "1 u2 0 ['n2','n3'] [['ml/a-0'],[]]", "2 @1767225600 0 ['n1','n2'] []"}},
+	} {
+		step.tell()
+		s.once()
+		if diff := cmp.Diff(step.want, stored()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+	rows := s.count("SELECT count() FROM placements")
+	s.forget() // what is in memory: the rows are read from the table again
+	tell("1", "u2", day+60_000, node("n2", "ml/a-0"), node("n3"))
+	s.once()
+	if n := s.count("SELECT count() FROM placements"); n != rows {
 		t.Errorf("told again what is stored: %d rows were written", n-rows)
 	}
 }

@@ -47,6 +47,9 @@ func (p *Placement) Validate() error {
 	c.ordered("end_earliest_ms", p.EndEarliestMs, "end_ms", p.EndMs)
 	for i, n := range p.GetPlacements() {
 		c.name("placements.node", n.GetNode())
+		for _, pod := range n.GetPods() {
+			c.name("placements.pods", pod)
+		}
 		if n.Gpus != nil && len(n.GetGpuIndex()) > 0 && int(n.GetGpus()) != len(n.GetGpuIndex()) {
 			c.failf("placements[%d] (%s) says %d gpus and lists %d indices", i, n.GetNode(), n.GetGpus(), len(n.GetGpuIndex()))
 		}

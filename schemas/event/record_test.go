@@ -56,6 +56,7 @@ func TestValidate(t *testing.T) {
 		"an end before the start":              {placement(func(p *Placement) { p.EndMs = proto.Int64(noon - 1) }), "end_ms 1795953599999 is before start_ms 1795953600000"},
 		"an end earlier than the earliest end": {placement(func(p *Placement) { p.EndMs, p.EndEarliestMs = proto.Int64(noon+1), proto.Int64(noon+2) }), "end_ms 1795953600001 is before end_earliest_ms"},
 		"a node without a name":                {placement(func(p *Placement) { p.Placements[0].Node = "" }), "placements.node is empty"},
+		"a line end in the name of a pod":      {placement(func(p *Placement) { p.Placements[0].Pods = []string{"ml/a", "ml/b\n"} }), `placements.pods "ml/b\n" holds a control character`},
 		"indices and count that differ":        {placement(func(p *Placement) { p.Placements[0].Gpus = proto.Uint32(3) }), "placements[0] (n1) says 3 gpus and lists 2 indices"},
 		"a count without indices":              {placement(func(p *Placement) { p.Placements[0].GpuIndex = nil }), ""},
 		"a node left before it was taken": {placement(func(p *Placement) {

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -86,6 +87,11 @@ func (f *folder) gpusOfNodes(p *event.Placement, detail []string) {
 	}
 }
 
+// migType is in the type of a MIG instance: 1g.5gb, a100_3g.20gb, 1c.2g.10gb+me.
+var migType = regexp.MustCompile(`(^|[^0-9a-z])[0-9]+g\.[0-9]+gb`)
+
+// gpusOfNode gives count and indices of one gres_detail element. The index of a MIG instance counts instances, so whose GPU it
+// is part of is not known.
 func (f *folder) gpusOfNode(detail string) (gpus *uint32, index []uint32) {
 	entries, err := slurmjson.ParseGres(detail)
 	if err != nil {
@@ -93,13 +99,14 @@ func (f *folder) gpusOfNode(detail string) (gpus *uint32, index []uint32) {
 		return nil, nil
 	}
 	var n uint64
-	indexed := true
+	indexed, instances := true, false
 	for _, g := range entries {
 		if g.Name != "gpu" || g.Count == 0 {
 			continue
 		}
 		n += g.Count
 		indexed = indexed && uint64(len(g.Index)) == g.Count
+		instances = instances || migType.MatchString(strings.ToLower(g.Type))
 		for _, i := range g.Index {
 			index = append(index, uint32(i))
 		}
@@ -107,6 +114,9 @@ func (f *folder) gpusOfNode(detail string) (gpus *uint32, index []uint32) {
 	slices.Sort(index)
 	if len(index) > 0 && (!indexed || len(slices.Compact(slices.Clone(index))) != len(index)) {
 		f.note("gres_index_disagrees", 1)
+		index = nil
+	}
+	if instances {
 		index = nil
 	}
 	return f.count(n), index
