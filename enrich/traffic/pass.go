@@ -28,6 +28,7 @@ type state struct {
 	finishing uint64 // version of the last pass whose progress was sent, stored or not
 	seen      string
 	hours     map[time.Time]bool // whose minutes have changed since the hour was computed
+	cut       map[node][2]int64  // nodes that have MIG instances, and when these were told of first and last, in Unix ms
 }
 
 const passName = "traffic"
@@ -37,6 +38,9 @@ type key struct {
 	cluster, job, attempt string
 	seq                   uint16
 }
+
+// node is one node of a cluster.
+type node struct{ cluster, name string }
 
 // span is [from, to).
 type span struct{ from, to time.Time }
@@ -70,6 +74,9 @@ func (p *Pass) Once(ctx context.Context) error {
 	p.state.version = max(p.state.version+1, uint64(p.now().UnixMicro()))
 	batch, minutes, loaded, err := p.news(ctx)
 	if err != nil {
+		return err
+	}
+	if err := p.instances(ctx); err != nil {
 		return err
 	}
 	counted, err := p.counted(ctx)
@@ -110,7 +117,7 @@ func (p *Pass) load(ctx context.Context) error {
 	if s.ready {
 		return nil
 	}
-	s.next, s.hours = map[int32]int64{}, map[time.Time]bool{}
+	s.next, s.hours, s.cut = map[int32]int64{}, map[time.Time]bool{}, map[node][2]int64{}
 	rows, err := p.conn.Query(ctx, `SELECT raw_table, kafka_partition, next_offset, version FROM pass_progress
 		WHERE pass = '`+passName+`' ORDER BY version DESC LIMIT 1 BY raw_table, kafka_partition`)
 	if err != nil {
@@ -212,6 +219,75 @@ func (p *Pass) news(ctx context.Context) (batch map[int32]int64, minutes []time.
 	return batch, slices.Compact(minutes), loaded, nil
 }
 
+// instances learns which nodes have MIG instances, from counters loaded since the last time, and from all of them at first.
+func (p *Pass) instances(ctx context.Context) error {
+	defer p.step("instances")()
+	cond := "entity = 'mig'"
+	if !p.state.loaded.IsZero() {
+		cond += " AND loaded_at >= " + at64(p.state.loaded.Add(-loadSlack))
+	}
+	rows, err := p.conn.Query(ctx, "SELECT cluster, node, toUnixTimestamp64Milli(min(observed_at)), toUnixTimestamp64Milli(max(observed_at)) FROM counters WHERE "+cond+" GROUP BY cluster, node")
+	if err != nil {
+		return fmt.Errorf("find nodes with MIG instances: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n node
+		var told [2]int64
+		if err := rows.Scan(&n.cluster, &n.name, &told[0], &told[1]); err != nil {
+			return fmt.Errorf("find nodes with MIG instances: %w", err)
+		}
+		if was, ok := p.state.cut[n]; ok {
+			told = [2]int64{min(told[0], was[0]), max(told[1], was[1])}
+		}
+		p.state.cut[n] = told
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("find nodes with MIG instances: %w", err)
+	}
+	return nil
+}
+
+// unsure is a context whose statements over some minutes come with the tables cut and parts, see placed.sql.
+func (p *Pass) unsure(ctx context.Context, minutes []time.Time) (context.Context, error) {
+	defer p.step("unsure")()
+	from, to := minutes[0], minutes[len(minutes)-1].Add(time.Minute)
+	cut, err := ext.NewTable("cut", ext.Column("cluster", "String"), ext.Column("node", "String"))
+	for n, told := range p.state.cut {
+		if err == nil && told[0] < to.UnixMilli() && told[1] >= from.UnixMilli() {
+			err = cut.Append(n.cluster, n.name)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("name nodes with MIG instances: %w", err)
+	}
+	parts, err := ext.NewTable("parts", ext.Column("cluster", "String"), ext.Column("job_id", "String"), ext.Column("attempt", "String"), ext.Column("seq", "UInt16"),
+		ext.Column("node", "String"))
+	if err != nil {
+		return nil, fmt.Errorf("name parts of nodes: %w", err)
+	}
+	asked := clickhouse.Context(ctx, clickhouse.WithExternalTable(cut), clickhouse.WithParameters(clickhouse.Parameters{"from": stamp(from), "to": stamp(to)}))
+	rows, err := p.conn.Query(asked, statement("unsure", nil))
+	if err != nil {
+		return nil, fmt.Errorf("find parts of nodes: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var k key
+		var name string
+		if err := rows.Scan(&k.cluster, &k.job, &k.attempt, &k.seq, &name); err != nil {
+			return nil, fmt.Errorf("find parts of nodes: %w", err)
+		}
+		if err := parts.Append(k.cluster, k.job, k.attempt, k.seq, name); err != nil {
+			return nil, fmt.Errorf("name parts of nodes: %w", err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("find parts of nodes: %w", err)
+	}
+	return clickhouse.Context(ctx, clickhouse.WithExternalTable(cut, parts)), nil
+}
+
 // chunk is how many minutes one statement takes; it bounds ClickHouse's memory.
 const chunk = 10
 
@@ -225,6 +301,10 @@ func (p *Pass) count(ctx context.Context, minutes []time.Time) (touched []key, e
 	for part := range slices.Chunk(minutes, chunk) {
 		work = append(work, func(ctx context.Context) error {
 			if err := p.exec(ctx, "minutes", part, "1", "1"); err != nil {
+				return err
+			}
+			ctx, err := p.unsure(ctx, part)
+			if err != nil {
 				return err
 			}
 			keys, err := p.join(ctx, part, "1", "1")
@@ -422,6 +502,10 @@ func (p *Pass) recount(ctx context.Context, changed []change, counted span) (tou
 	}
 	slices.SortFunc(minutes, time.Time.Compare)
 	for part := range slices.Chunk(minutes, chunk) {
+		ctx, err := p.unsure(ctx, part)
+		if err != nil {
+			return nil, err
+		}
 		for some := range slices.Chunk(distinct(keys), maxKeys) {
 			ctx := clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters{
 				"from": stamp(part[0]), "to": stamp(part[len(part)-1].Add(time.Minute)),

@@ -33,6 +33,22 @@ func TestEachTestGetsAnEmptyDatabaseOfARealServer(t *testing.T) {
 	}
 }
 
+func TestWhatATestStoresDoesNotAge(t *testing.T) {
+	ctx, db := context.Background(), ClickHouse(t)
+	for _, s := range []string{
+		"CREATE TABLE old (at DateTime) ENGINE = MergeTree ORDER BY at TTL at + INTERVAL 1 DAY",
+		"INSERT INTO old VALUES ('2001-01-01 00:00:00')", "INSERT INTO old VALUES ('2001-01-02 00:00:00')", "OPTIMIZE TABLE old FINAL",
+	} {
+		if err := db.Exec(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var n uint64
+	if err := db.QueryRow(ctx, "SELECT count() FROM old").Scan(&n); err != nil || n != 2 {
+		t.Errorf("%d rows are left, %v; want both", n, err)
+	}
+}
+
 func TestEachTestGetsABrokerOfItsOwn(t *testing.T) {
 	ctx := context.Background()
 	k := Kafka(t)

@@ -196,7 +196,7 @@ func (r *Reader) Job(ctx context.Context, cluster, jobID string) (*Job, error) {
 					judged := v.verdict(cluster, names)
 					for _, e := range told {
 						if here(e.newestRow) && e.EvidenceAttempt == run.Attempt && e.EvidenceSeq == h.Seq {
-							judged.Traffic = e.traffic(judged, r.now())
+							judged.Traffic = e.traffic(judged)
 						}
 					}
 					p.Verdict, a.Verdict = &judged, &judged

@@ -4,6 +4,7 @@
 package read
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"errors"
@@ -70,16 +71,21 @@ func (p params) flag(name string, on bool) params {
 }
 
 // rows runs one SQL file and scans its rows into T by column name. Every file may name the probe's cluster, which a question
-// about all clusters leaves out.
+// about all clusters leaves out, and use the function of evidence_now.sql.
 func rows[T any](ctx context.Context, r *Reader, file string, p params) ([]T, error) {
 	text, err := sqlFiles.ReadFile("sql/" + file + ".sql")
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
+	now, err := sqlFiles.ReadFile("sql/evidence_now.sql")
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	text = bytes.ReplaceAll(text, []byte("{evidence_now}"), bytes.TrimSpace(now))
 	var out []T
-	all := clickhouse.Parameters{"probe_cluster": event.ProbeCluster}
+	all := params{"probe_cluster": event.ProbeCluster}.time("measured_since", r.now().Add(-countersStopped))
 	maps.Copy(all, p)
-	ctx = clickhouse.Context(ctx, clickhouse.WithParameters(all))
+	ctx = clickhouse.Context(ctx, clickhouse.WithParameters(clickhouse.Parameters(all)))
 	if err := r.conn.Select(ctx, &out, string(text)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}

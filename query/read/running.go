@@ -26,7 +26,7 @@ type RunningTraffic struct {
 
 // RunningTraffic counts what runs now and whose counters are read, by cluster, class and evidence.
 func (r *Reader) RunningTraffic(ctx context.Context) ([]RunningTraffic, error) {
-	return rows[RunningTraffic](ctx, r, "running_traffic", params{}.time("now", r.now()).time("measured_since", r.now().Add(-countersStopped)))
+	return rows[RunningTraffic](ctx, r, "running_traffic", params{}.time("now", r.now()))
 }
 
 // Running counts what runs now by cluster, queue, account, class and verdict.

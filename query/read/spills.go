@@ -51,11 +51,10 @@ func (r *Reader) Spills(ctx context.Context, f SpillFilter) (*Spills, error) {
 		State        string `ch:"state"`
 		Total        uint64 `ch:"total"`
 	}
-	now := r.now()
 	p := params{
 		"cluster": f.Cluster, "user": f.User, "account": f.Account, "service_class": f.ServiceClass, "cause": f.Cause, "traffic": f.Traffic,
 	}.flag("fallbacks", f.Traffic == fallback).flag("running", f.Running).flag("by_severity", f.BySeverity).time("since", f.Since).time("until", f.Until).
-		time("now", now).time("measured_since", now.Add(-countersStopped)).uint("limit", uint64(f.Limit)).uint("offset", uint64(f.Offset))
+		time("now", r.now()).uint("limit", uint64(f.Limit)).uint("offset", uint64(f.Offset))
 	got, err := rows[row](ctx, r, "spills", p)
 	if err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func (r *Reader) Spills(ctx context.Context, f SpillFilter) (*Spills, error) {
 	out := &Spills{Spills: make([]Spill, len(got))}
 	for i, s := range got {
 		v := s.verdict(s.Cluster, names)
-		v.Traffic = s.traffic(v, now)
+		v.Traffic = s.traffic(v)
 		out.Total = s.Total
 		out.Spills[i] = Spill{
 			Cluster: s.Cluster, JobID: s.JobID, Attempt: s.Number, Name: s.Name, User: s.User, Account: s.Account,

@@ -65,7 +65,8 @@ func (r *Reader) faults(ctx context.Context, cluster string) ([]FabricFault, err
 		GPU        uint16    `ch:"gpu"`
 		UUID       string    `ch:"uuid"`
 		Mask       uint32    `ch:"mask"`
-	}](ctx, r, "fabric_faults", params{"cluster": cluster}.time("since", r.now().Add(-faultsSince)))
+	}](ctx, r, "fabric_faults", params{"cluster": cluster}.time("since", r.now().Add(-faultsSince)).
+		uint("fault_bits", uint64(event.FabricFaultBits())))
 	if err != nil {
 		return nil, err
 	}

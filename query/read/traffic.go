@@ -27,6 +27,7 @@ type evidenceRow struct {
 	EvidenceAttempt string    `ch:"evidence_attempt"`
 	EvidenceSeq     uint16    `ch:"evidence_seq"`
 	Evidence        string    `ch:"evidence"`
+	EvidenceHeld    string    `ch:"evidence_held"` // what it says now if the placement holds its GPUs still
 	EvidenceReason  string    `ch:"evidence_reason"`
 	NVLink          *float64  `ch:"nvlink_bytes_per_second"`
 	ScaleOut        *float64  `ch:"scale_out_bytes_per_second"`
@@ -36,17 +37,17 @@ type evidenceRow struct {
 	LastMinute      time.Time `ch:"last_minute"`
 }
 
-// countersStopped is how old the last counters of a placement that still holds its GPUs may be: what they said before is
-// unknown now.
+// countersStopped is how old the last counters of a placement that still holds its GPUs may be, by the rule of
+// sql/evidence_now.sql.
 const countersStopped = 15 * time.Minute
 
 // traffic is nil when nobody measured.
-func (e evidenceRow) traffic(of Verdict, now time.Time) *Traffic {
+func (e evidenceRow) traffic(of Verdict) *Traffic {
 	if e.Evidence == "" || e.NVLink == nil && e.ScaleOut == nil {
 		return nil
 	}
-	if of.To == nil && e.Evidence != "unknown" && now.Sub(e.LastMinute) > countersStopped {
-		e.Evidence, e.EvidenceReason = "unknown", "counters_stopped"
+	if of.To == nil && e.Evidence != e.EvidenceHeld {
+		e.Evidence, e.EvidenceReason = e.EvidenceHeld, "counters_stopped"
 	}
 	return &Traffic{
 		Evidence: e.Evidence, Reason: text(e.EvidenceReason), NVLinkGBs: giga(e.NVLink), ScaleOutGBs: giga(e.ScaleOut),

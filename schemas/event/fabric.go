@@ -94,6 +94,16 @@ func (h FabricHealth) Mask() uint32 {
 	return m
 }
 
+// FabricFaultBits are bits of a health mask of which every mask with a fault has one, and no healthy mask has any.
+func FabricFaultBits() uint32 {
+	faulty := FabricHealth{HealthBad, HealthBad, HealthBad, HealthBad, HealthNotTold, "", HealthBad, HealthBad}.Mask()
+	for _, what := range misconfigured {
+		faulty |= FabricHealth{Configuration: HealthBad, Misconfigured: what}.Mask()
+	}
+	healthy := FabricHealth{HealthGood, HealthGood, HealthGood, HealthGood, HealthGood, "", HealthGood, HealthGood}.Mask()
+	return faulty &^ healthy
+}
+
 // Faults names what is wrong, in the order of the mask; empty = nothing that the driver tells.
 func (h FabricHealth) Faults() []string {
 	var out []string

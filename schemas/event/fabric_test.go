@@ -41,3 +41,17 @@ func TestFabricHealthSurvivesTheWayThere(t *testing.T) {
 		}
 	}
 }
+
+func TestFaultBitsPassEveryFaultAndNoHealth(t *testing.T) {
+	bits := FabricFaultBits()
+	for mask := range uint32(1 << 16) {
+		if len(DecodeFabricHealth(mask).Faults()) > 0 && mask&bits == 0 {
+			t.Fatalf("%#x has faults and none of the bits %#x", mask, bits)
+		}
+	}
+	for _, healthy := range []uint32{0, 0xaa, 0x1aa, 0x11aa, 0x51aa} {
+		if healthy&bits != 0 {
+			t.Errorf("%#x is healthy and has some of the bits %#x", healthy, bits)
+		}
+	}
+}

@@ -3,17 +3,16 @@
 -- and indices count what is given out. partial is an anonymous one that holds fewer GPUs than the node has, or may do so: not
 -- all of them are its own, even while nobody else is there. names are what sources of counters call whoever uses a GPU: the
 -- job, and the pods through which it holds the node. others are the times of all other placements on the node, their GPUs and
--- names. Parameters: from, to.
-SELECT p.cluster AS cluster, job_id, attempt, seq, valid_from, valid_to, p.node AS node, held, empty(gpu_index) AS anonymous, gpus, names,
-       anonymous AND ifNull(held < present, length(names) > 1) AS partial,
+-- names. Parameters: from, to. The tables cut and parts come with the statement: nodes that have MIG instances, and what is
+-- partial, by unsure.sql.
+SELECT cluster, job_id, attempt, seq, valid_from, valid_to, node, held, empty(gpu_index) AS anonymous, gpus, names,
+       anonymous AND (cluster, job_id, attempt, seq, node) IN (SELECT cluster, job_id, attempt, seq, node FROM parts) AS partial,
        arrayFilter(o -> o.3 != cityHash64(job_id, attempt, seq), groupArray((valid_from, valid_to, cityHash64(job_id, attempt, seq), gpus, names))
-           OVER (PARTITION BY p.cluster, p.node)) AS others
+           OVER (PARTITION BY cluster, node)) AS others
 FROM
 (
     SELECT cluster, job_id, attempt, seq, valid_from, valid_to, nodes[i] AS node, node_gpus[i] AS held, arrayPushBack(node_pods[i], job_id) AS names,
-           if((cluster, node) IN
-                  (SELECT cluster, node FROM counters WHERE entity = 'mig' AND observed_at >= {from:DateTime64(3)} AND observed_at < {to:DateTime64(3)}),
-              [], node_gpu_index[i]) AS gpu_index,
+           if((cluster, node) IN (SELECT cluster, node FROM cut), [], node_gpu_index[i]) AS gpu_index,
            arraySum(g -> bitShiftLeft(toUInt64(1), g), gpu_index) AS gpus
     FROM
     (
@@ -26,11 +25,4 @@ FROM
     )
     ARRAY JOIN arrayEnumerate(nodes) AS i
     WHERE is_deleted = 0 AND valid_from < {to:DateTime64(3)} AND valid_to >= {from:DateTime64(3)}
-) AS p
-LEFT JOIN
-(
-    SELECT cluster, node, argMax(gpus_present, (valid_from, version)) AS present
-    FROM node_states
-    WHERE valid_from < {to:DateTime64(3)} AND is_deleted = 0
-    GROUP BY cluster, node
-) AS n ON p.cluster = n.cluster AND p.node = n.node
+)

@@ -1,6 +1,6 @@
 -- GPUs of which a source said lately that something is wrong with their NVLink fabric. A mask is packed sub-fields of which
--- most are not zero in health; here only those are let through in which a sub-field may say bad (event.DecodeFabricHealth),
--- the caller takes them apart. Parameters: cluster ('' = any but probe_cluster), since.
+-- most are not zero in health; here only those are let through that have any of fault_bits (event.FabricFaultBits), the caller
+-- takes them apart. Parameters: cluster ('' = any but probe_cluster), since, fault_bits.
 SELECT cluster, node, source, observed_at, gpu, uuid, assumeNotNull(mask) AS mask
 FROM
 (
@@ -11,6 +11,6 @@ FROM
     LIMIT 1 BY cluster, node, source
 )
 ARRAY JOIN gpu_index AS gpu, gpu_uuid AS uuid, gpu_health_mask AS mask
-WHERE NOT removed AND bitAnd(ifNull(mask, 0), 0x55 + 0xE00 + 0xA000) != 0
+WHERE NOT removed AND bitAnd(ifNull(mask, 0), {fault_bits:UInt32}) != 0
 ORDER BY cluster, node, gpu, source
 LIMIT 1000

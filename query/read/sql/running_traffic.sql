@@ -1,6 +1,8 @@
 -- Placements that hold GPUs now, counted by what their traffic says. That they do is told by the placement: its evidence may be
--- older, and what counters said that came last before measured_since is unknown now. Parameters: now, measured_since, probe_cluster.
-WITH told AS
+-- older. Parameters: now, probe_cluster, measured_since (of evidence_now.sql).
+WITH
+{evidence_now},
+told AS
 (
     SELECT cluster, job_id, attempt, seq
     FROM traffic_evidence
@@ -27,10 +29,10 @@ runs AS
     ORDER BY version DESC
     LIMIT 1 BY cluster, job_id, attempt
 )
-SELECT cluster, service_class, evidence, count() AS placements
+SELECT cluster, service_class, evidence_now(1, weighed, last_minute) AS evidence, count() AS placements
 FROM
 (
-    SELECT cluster, job_id, attempt, if(last_minute < {measured_since:DateTime64(3)}, 'unknown', toString(evidence)) AS evidence, is_deleted
+    SELECT cluster, job_id, attempt, evidence AS weighed, last_minute, is_deleted
     FROM traffic_evidence
     WHERE (cluster, job_id) IN (SELECT cluster, job_id FROM held) AND (cluster, job_id, attempt, seq) IN (SELECT * FROM held)
     ORDER BY version DESC

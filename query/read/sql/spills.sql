@@ -1,11 +1,12 @@
 -- Placements judged a spill that held GPUs at some time in [since, until), worst first or newest first; with fallbacks = 1
 -- those inside one domain whose traffic goes over the scale-out network: the spills nobody sees.
 -- The first step finds rows that ever said so, the second takes the newest word on each: no FINAL.
--- traffic narrows to those of which their traffic says so ('' = any, also unmeasured); of those that hold their GPUs still,
--- what counters said that came last before measured_since is unknown now.
--- Parameters: fallbacks, cluster, traffic, user, account, service_class, cause ('' = any), running (1 = only those held now), since, until, now, measured_since,
--- by_severity (1 = worst first), limit, offset, probe_cluster (no cluster named = any but that).
-WITH candidates AS
+-- traffic narrows to those of which their traffic says so now ('' = any, also unmeasured).
+-- Parameters: fallbacks, cluster, traffic, user, account, service_class, cause ('' = any), running (1 = only those held now), since, until, now,
+-- by_severity (1 = worst first), limit, offset, probe_cluster (no cluster named = any but that), measured_since (of evidence_now.sql).
+WITH
+{evidence_now},
+candidates AS
 (
     SELECT DISTINCT cluster, job_id, attempt, seq
     FROM verdicts
@@ -61,7 +62,7 @@ told AS
     )
     WHERE is_deleted = 0
 )
-SELECT if(e.version = 0, '', toString(e.evidence)) AS evidence, e.reason AS evidence_reason, e.nvlink_bytes_per_second AS nvlink_bytes_per_second,
+SELECT if(e.version = 0, '', toString(e.evidence)) AS evidence, evidence_now(1, e.evidence, e.last_minute) AS evidence_held, e.reason AS evidence_reason, e.nvlink_bytes_per_second AS nvlink_bytes_per_second,
        e.scale_out_bytes_per_second AS scale_out_bytes_per_second, e.gpus_measured AS gpus_measured,
        e.seconds AS measured_seconds, e.outlier_nodes AS outlier_nodes, e.last_minute AS last_minute,
        v.cluster AS cluster, v.job_id AS job_id, v.attempt AS attempt, v.seq AS seq, r.number AS number, r.name AS name,
@@ -77,8 +78,7 @@ SELECT if(e.version = 0, '', toString(e.evidence)) AS evidence, e.reason AS evid
 FROM newest AS v
 INNER JOIN runs AS r ON r.cluster = v.cluster AND r.job_id = v.job_id AND r.attempt = v.attempt
 LEFT JOIN told AS e ON e.cluster = v.cluster AND e.job_id = v.job_id AND e.attempt = v.attempt AND e.seq = v.seq
-WHERE ({traffic:String} = ''
-       OR {traffic:String} = if(v.valid_to > {now:DateTime64(3)} AND e.last_minute < {measured_since:DateTime64(3)}, 'unknown', toString(e.evidence)))
+WHERE ({traffic:String} = '' OR {traffic:String} = evidence_now(v.valid_to > {now:DateTime64(3)}, e.evidence, e.last_minute))
   AND ({user:String} = '' OR r.user = {user:String})
   AND ({account:String} = '' OR r.account = {account:String})
   AND ({service_class:String} = '' OR r.service_class = {service_class:String})
