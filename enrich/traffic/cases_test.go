@@ -32,6 +32,7 @@ type store struct {
 	now     time.Time
 	offset  int
 	version uint64
+	labels  [][]string
 }
 
 func quote(s string) string { return "'" + s + "'" }
@@ -152,9 +153,8 @@ func (s *store) apply(t testing.TB, line string) {
 	case "judged": // a pass over placements ends here
 		s.exec(t, "INSERT INTO pass_progress VALUES ('judge', '', 0, 0, %d)", s.version)
 		s.version++
-	case "labels": // NODE FROM TO GPU JOBS: whom the source of counters says to use a GPU
-		s.exec(t, "ALTER TABLE counters UPDATE jobs = '%s' WHERE node = '%s' AND entity = 'gpu' AND gpu = %s AND observed_at >= '%s' AND observed_at <= '%s' SETTINGS mutations_sync = 1",
-			f[5], f[1], f[4], at(t, f[2]), at(t, f[3]))
+	case "labels": // NODE FROM TO GPU JOBS: whom the source of counters says to use a GPU, in the counters that follow
+		s.labels = append(s.labels, f[1:])
 	case "has": // NODE GPUS: how many it has
 		s.exec(t, "INSERT INTO node_states (cluster, node, valid_from, valid_to, gpus_present, version) VALUES ('east', '%s', '2000-01-01', '2200-01-01', %s, 1)", f[1], f[2])
 	case "mig": // NODE FROM TO: its first GPU is cut into instances
@@ -172,17 +172,23 @@ func (s *store) apply(t testing.TB, line string) {
 			first = f[5]
 		}
 		entity, gpu, name, values := "gpu", "g", "''", fmt.Sprintf("toUInt64(%s + n * 10 * %g), toUInt64(%s + n * 10 * %g), NULL", first, rate/2, first, rate/2)
+		jobs := "''"
+		for _, l := range s.labels {
+			if l[0] == f[1] && f[0] != "ports" {
+				jobs = fmt.Sprintf("if(g = %s AND when >= '%s' AND when <= '%s', '%s', %s)", l[3], at(t, l[1]), at(t, l[2]), l[4], jobs)
+			}
+		}
 		if f[0] == "ports" {
 			entity, gpu, name = "nic", "0", "concat('mlx5_', toString(g))"
 		}
 		if f[0] == "rates" {
 			values = fmt.Sprintf("NULL, NULL, %g", rate)
 		}
-		s.exec(t, `INSERT INTO counters (kafka_partition, kafka_offset, loaded_at, cluster, node, source, observed_at, entity, gpu, name, tx_bytes, rx_bytes, bytes_per_second)
-			SELECT 0, %d + rowNumberInAllBlocks(), '%s', 'east', '%s', 'dcgm', when, '%s', %s, %s, %s
+		s.exec(t, `INSERT INTO counters (kafka_partition, kafka_offset, loaded_at, cluster, node, source, observed_at, entity, gpu, name, jobs, tx_bytes, rx_bytes, bytes_per_second)
+			SELECT 0, %d + rowNumberInAllBlocks(), '%s', 'east', '%s', 'dcgm', when, '%s', %s, %s, %s, %s
 			FROM (SELECT arrayJoin(range(4)) AS g, arrayJoin(range(toUInt64(dateDiff('second', toDateTime64('%s', 3, 'UTC'), toDateTime64('%s', 3, 'UTC')) / 10) + 1)) AS n,
 				toDateTime64('%s', 3, 'UTC') + toIntervalSecond(n * 10) AS when)`,
-			s.offset, s.now.Format("2006-01-02 15:04:05.000"), f[1], entity, gpu, name, values, at(t, f[2]), at(t, f[3]), at(t, f[2]))
+			s.offset, s.now.Format("2006-01-02 15:04:05.000"), f[1], entity, gpu, name, jobs, values, at(t, f[2]), at(t, f[3]), at(t, f[2]))
 		s.offset += 10_000
 	case "pass":
 		s.once(t)

@@ -140,9 +140,9 @@ var files embed.FS
 const edgeNodes = `(cluster, node) IN (SELECT cluster, node FROM ({placed})
     WHERE valid_from > {from:DateTime64(3)} - toIntervalSecond({max_gap:UInt32}) OR valid_to < {to:DateTime64(3)} OR anonymous AND (partial OR notEmpty(others)))`
 
-// whole is the condition that what an entity m moved in a minute is as a whole that of the holder h, or nobody's. The rest is
-// looked at scrape by scrape.
-const whole = `m.first_at >= h.valid_from AND m.last_at <= h.valid_to AND (m.entity = 'nic' OR NOT h.partial)
+// whole is the condition that what an entity m moved in a minute is as a whole that of the holder h. The rest is looked at scrape
+// by scrape.
+const whole = `m.first_at >= h.valid_from AND m.last_at <= h.valid_to AND (m.entity = 'nic' OR bitTest(h.alone, m.gpu))
     AND NOT arrayExists(o -> o.1 < m.last_at AND o.2 > m.first_at AND (m.entity = 'nic' OR h.anonymous OR bitTest(o.4, m.gpu)), h.others)`
 
 // holding is a hash of what a placement holds. One that is told of without pods has the hash that it had before there were any.

@@ -39,7 +39,7 @@ FROM
                     LIMIT 1 BY cluster, node, source, entity, gpu, part, name, minute
                 ) AS m
                 INNER JOIN ({held}) AS h ON m.cluster = h.cluster AND m.node = h.node
-                WHERE {whole} AND (m.entity = 'nic' OR h.anonymous OR bitTest(h.gpus, m.gpu))
+                WHERE {whole}
                 UNION ALL
                 SELECT held_by, minute, source, entity, gpu, part, name, with_others,
                        if(arrayExists(x -> x.4 IS NOT NULL, inside), arraySum(x -> ifNull(x.4, 0), inside), NULL) AS moved_by,
@@ -49,8 +49,8 @@ FROM
                     SELECT held_by, minute, source, entity, gpu, part, name,
                            arrayExists(o -> o.1 < m.last_at AND o.2 > m.first_at, h.others) AS with_others,
                            arrayFilter(x -> x.1 >= h.valid_from AND x.2 <= h.valid_to AND (m.entity = 'nic' OR NOT h.partial OR hasAll(h.names, x.5))
-                               AND NOT arrayExists(o -> o.1 < x.2 AND o.2 > x.1 AND (m.entity = 'nic' OR bitTest(o.4, m.gpu)
-                                   OR h.anonymous AND (NOT hasAll(h.names, x.5) OR hasAny(o.5, x.5))), h.others), scrapes) AS inside
+                               AND NOT arrayExists((o, o_names) -> o.1 < x.2 AND o.2 > x.1 AND (m.entity = 'nic' OR bitTest(o.4, m.gpu)
+                                   OR h.anonymous AND (NOT hasAll(h.names, x.5) OR hasAny(o_names, x.5))), h.others, h.others_names), scrapes) AS inside
                     FROM
                     (
                         SELECT cluster, node, source, entity, gpu, part, name, minute, min(before) AS first_at, max(at) AS last_at,
