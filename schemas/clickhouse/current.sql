@@ -94,6 +94,7 @@ CREATE TABLE attempts
     `planned_nodes` Array(LowCardinality(String)) CODEC(ZSTD(1)),
     `priority` Nullable(Int64),
     `preemptible` Nullable(Bool),
+    `preemptible_from` Nullable(DateTime64(3, 'UTC')),
     `checkpoint` Nullable(DateTime64(3, 'UTC')),
     `checkpoint_every_ms` Nullable(Int64),
     `restart_ms` Nullable(Int64),
