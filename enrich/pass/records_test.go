@@ -49,10 +49,10 @@ func small(v *uint32) *uint16 {
 func placementValues(r *event.Placement) []any {
 	n := len(r.GetPlacements())
 	nodes, gpus, index := make([]string, n), make([]*uint16, n), make([][]uint16, n)
-	from, to := make([]*time.Time, n), make([]*time.Time, n)
+	from, to, pods := make([]*time.Time, n), make([]*time.Time, n), make([][]string, n)
 	for i, p := range r.GetPlacements() {
 		nodes[i], gpus[i], from[i], to[i] = p.GetNode(), small(p.Gpus), timeOf(p.FromMs), timeOf(p.ToMs)
-		index[i] = []uint16{}
+		index[i], pods[i] = []uint16{}, []string{}
 		for _, x := range p.GetGpuIndex() {
 			index[i] = append(index[i], uint16(x))
 		}
@@ -72,8 +72,8 @@ func placementValues(r *event.Placement) []any {
 		r.GetName(), r.GetUser(), r.GetAccount(), r.GetQueue(), r.GetQos(), r.GetReservation(), r.GetServiceClass(), r.GetProbe(),
 		int8(r.GetState()), r.GetStateRaw(), timeOf(r.SubmitMs), timeOf(r.EligibleMs), timeOf(r.StartMs), timeOf(r.EndMs), timeOf(r.EndEarliestMs),
 		r.TimeLimitMs, r.RequestedGpus, r.RequestedNodes, r.Gpus, int8(in.GetMode()), in.GetLevel(), segment, in.GetSpreadSegments(),
-		in.GetConsolidateSegments(), in.GetExclusiveDomain(), switches, wait, nodes, gpus, index, from, to, r.GetPartial(),
-		r.GetPendingReason(), timeOf(r.PlannedStartMs), planned, r.Priority, r.Preemptible, timeOf(r.CheckpointMs),
+		in.GetConsolidateSegments(), in.GetExclusiveDomain(), switches, wait, nodes, gpus, index, from, to, pods, r.GetPartial(),
+		r.GetPendingReason(), timeOf(r.PlannedStartMs), planned, r.Priority, r.Preemptible, timeOf(r.PreemptibleMs), timeOf(r.CheckpointMs),
 		r.CheckpointEveryMs, r.RestartMs, time.UnixMilli(r.GetObservedAtMs()), r.GetRevision(), "",
 	}
 }
