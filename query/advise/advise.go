@@ -122,12 +122,7 @@ func (q *question) narrow() {
 		}
 	}
 	if tenant > 0 {
-		for _, n := range s.reserved {
-			if d := t.Nodes[n].Domain; s.tenant[n] == tenant && s.whole(t, n) && s.used[n] == 0 && !q.v.closed[d] {
-				q.v.Free[d]++
-				q.v.barred[d]--
-			}
-		}
+		s.grant(&q.v, tenant)
 	}
 	for _, name := range r.ExcludeNodes {
 		n, ok := t.Node(name)
@@ -252,6 +247,9 @@ func (q *question) answer(resp *Response) error {
 	if m := resp.MakeRoom; m != nil && m.Worthwhile && resp.Recommendation != "start rank 1" {
 		resp.Recommendation = "make room"
 		resp.Why = append(resp.Why, "moving jobs costs less than half of what waiting does")
+		if m.NotBefore != nil {
+			resp.Why = append(resp.Why, "not before "+m.NotBefore.Format(time.RFC3339)+": until then a job may not be ended that would have to")
+		}
 	}
 	limit := q.r.Candidates
 	if limit == 0 {
@@ -492,6 +490,9 @@ func (q *question) makeRoom(later *Candidate) *MakeRoom {
 	}
 	if later != nil {
 		saved := later.WaitS
+		if m.NotBefore != nil {
+			saved = max(0, saved-max(0, m.NotBefore.Unix()-q.now))
+		}
 		m.SavedS = &saved
 		m.Worthwhile = m.CostKnown && float64(q.r.GPUs)*float64(saved)/3600 > 2*m.CostGPUHours
 	}
