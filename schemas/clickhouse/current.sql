@@ -297,6 +297,7 @@ CREATE TABLE domain_capacity
     `gpus_free` UInt32,
     `slot_sizes` Array(UInt16),
     `slots` Array(UInt32),
+    `node_ends` Array(DateTime('UTC')) CODEC(Delta(4), ZSTD(1)),
     `gpus_basis` LowCardinality(String),
     `version` UInt64,
     `is_deleted` UInt8,
