@@ -122,7 +122,12 @@ func (q *question) narrow() {
 		}
 	}
 	if tenant > 0 {
-		s.grant(&q.v, tenant)
+		for _, n := range s.reserved {
+			if d := t.Nodes[n].Domain; s.tenant[n] == tenant && s.whole(t, n) && s.used[n] == 0 && !q.v.closed[d] {
+				q.v.Free[d]++
+				q.v.barred[d]--
+			}
+		}
 	}
 	for _, name := range r.ExcludeNodes {
 		n, ok := t.Node(name)

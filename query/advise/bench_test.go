@@ -137,7 +137,7 @@ func BenchmarkHoldAndRelease100kGPUs(b *testing.B) {
 func BenchmarkFragment100kGPUs(b *testing.B) {
 	v := fleet(b).View()
 	mix := DefaultConfig().Mix
-	timed(b, func(int) { Fragment(&v, mix, 1000) })
+	timed(b, func(int) { _, _ = Fragment(&v, mix, 1000) })
 }
 
 // BenchmarkMemory100kGPUs reports what a state and ten published snapshots of it keep on the heap.
