@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +168,86 @@ func TestWhenADomainWouldHaveDrained(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, p.Models[0].Drain); diff != "" || len(p.Models) != 1 || p.Models[0].Model != nil {
 			t.Errorf("%d minutes after eleven, of the model that nobody told: %s", at, diff)
+		}
+	}
+}
+
+// TestThePastDrainsAsNowDoes: from what is kept of domains follows what their nodes and holders say.
+func TestThePastDrainsAsNowDoes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(81, 82))
+	for range 200 {
+		var specs []advise.NodeSpec
+		for d := range 1 + rng.IntN(4) {
+			for n := range 1 + rng.IntN(6) {
+				specs = append(specs, advise.NodeSpec{Name: fmt.Sprintf("%d-%d", d, n), Domain: fmt.Sprint(d), GPUs: 4})
+			}
+		}
+		topo, err := advise.NewTopology(1, nil, specs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := advise.NewState(topo)
+		for n := range int32(len(topo.Nodes)) {
+			if rng.IntN(8) == 0 {
+				s.SetUsable(n, 3)
+			}
+			if rng.IntN(4) == 0 {
+				continue
+			}
+			end := noon.Unix() + rng.Int64N(3600) - 1200 // one in three is overdue
+			if rng.IntN(5) == 0 {
+				end = 0
+			}
+			if err := s.Hold(&advise.Hold{Key: fmt.Sprint(n), Job: fmt.Sprint(n), Nodes: []advise.Share{{Node: n, GPUs: 4}}, End: end}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v := s.View()
+		f := fleet{}
+		for d := range topo.Domains {
+			dom := &topo.Domains[d]
+			row := capacityRow{Nodes: uint16(dom.Count), NodesFree: uint16(v.Free[d])}
+			endless := 0
+			for n := dom.First; n < dom.First+dom.Count; n++ {
+				switch at := s.FreeAt(n); at {
+				case 0:
+				case advise.Never:
+					endless++
+				default:
+					row.NodeEnds = append(row.NodeEnds, uint32(at))
+				}
+			}
+			slices.Sort(row.NodeEnds)
+			row.NodeEnds = append(row.NodeEnds, make([]uint32, endless)...)
+			if err := f.add(row, Domain{Slots: map[uint16]uint32{8: 0}}, 8); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now, _ := advise.Fragment(&v, nil, noon.Unix())
+		if diff := cmp.Diff(now.Drain, f.drain(noon)); diff != "" {
+			t.Fatalf("now and then differ: %s", diff)
+		}
+	}
+}
+
+// TestEachMomentSeesTheLastChangeBeforeIt: of many between two moments the last, which may be that of the moment itself.
+func TestEachMomentSeesTheLastChangeBeforeIt(t *testing.T) {
+	r := migrated(t)
+	// A change each minute from two on: as many free nodes as minutes.
+	if err := r.conn.Exec(t.Context(), `INSERT INTO domain_capacity (cluster, domain, minute, nodes, nodes_free, gpus, gpus_usable, gpus_free, slot_sizes, slots, gpus_basis, version)
+		SELECT 'c1', 'd', toDateTime('2026-11-29 02:00:00') + 60 * number, 1000, number, 4000, 4000, 4 * number, [64], [1], 'exact', 1 FROM numbers(601)`); err != nil {
+		t.Fatal(err)
+	}
+	for _, span := range []time.Duration{10 * time.Hour, 8 * time.Hour, 31*time.Minute + 17*time.Second, 5 * time.Second} {
+		since := noon.Add(-span)
+		history, err := r.FragmentationSince(t.Context(), "c1", since, noon, 64, nil)
+		if err != nil || len(history) != historyPoints {
+			t.Fatalf("%s: got %d moments, %v", span, len(history), err)
+		}
+		for _, p := range history {
+			if want := int32(p.At.Sub(noon.Add(-10*time.Hour)) / time.Minute); p.FreeNodes != want {
+				t.Errorf("%s, %s: got %d free nodes, want those of the minute, %d", span, p.At, p.FreeNodes, want)
+			}
 		}
 	}
 }

@@ -50,7 +50,10 @@ func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, 
 	if err != nil {
 		return nil, err
 	}
-	changes, err := rows[capacityRow](ctx, r, "fragmentation_changes", params{"cluster": cluster}.time("since", since).time("until", until))
+	since = since.Truncate(time.Millisecond) // what the store tells apart
+	step := (until.Sub(since) / historyPoints).Truncate(time.Millisecond)
+	changes, err := rows[capacityRow](ctx, r, "fragmentation_changes",
+		params{"cluster": cluster}.time("since", since).time("until", until).uint("step", uint64(max(1, step.Milliseconds()))))
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +66,6 @@ func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, 
 		now[[2]string{row.Cluster, row.Domain}] = row
 	}
 	out := make([]FragmentedAt, 0, historyPoints)
-	step := until.Sub(since) / historyPoints
 	for i := 1; i <= historyPoints; i++ {
 		at := since.Add(time.Duration(i) * step)
 		for len(changes) > 0 && !changes[0].Minute.After(at) {
