@@ -134,6 +134,19 @@ func BenchmarkHoldAndRelease100kGPUs(b *testing.B) {
 	})
 }
 
+// BenchmarkMakeRoomLater is a plan in a fleet where nobody may be ended yet: every domain has to be looked at.
+func BenchmarkMakeRoomLater100kGPUs(b *testing.B) {
+	s := fleet(b)
+	for _, holds := range s.byDom {
+		for _, h := range holds {
+			h.Preemptible, h.PreemptibleFrom = true, 2000+h.End
+		}
+	}
+	snap := s.Publish(1000)
+	v := snap.View()
+	timed(b, func(i int) { PlanRoom(snap, &v, int32(12+i%7), nil) })
+}
+
 func BenchmarkFragment100kGPUs(b *testing.B) {
 	v := fleet(b).View()
 	mix := DefaultConfig().Mix
