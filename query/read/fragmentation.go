@@ -37,7 +37,7 @@ type Fragmented struct {
 }
 
 // FragmentedBasis is said with every history, since now rests on more.
-const FragmentedBasis = "drain: time limits as last told, not corrected by past runs; free: reserved nodes too, and for whoever asks"
+const FragmentedBasis = "drain: time limits as last told, not corrected by past runs; free: reserved nodes too, whoever they are for"
 
 // historyPoints is how many moments a history has.
 const historyPoints = 96
