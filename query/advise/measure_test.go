@@ -103,7 +103,7 @@ func TestATenantHasItsOwnFreeNodes(t *testing.T) {
 		"team-b": {5, 3, -1, 2},
 		"other":  {4, 2, -1, 2},
 	} {
-		v := new(Config).ViewFor(snap, tenant)
+		v := new(Config).Seen(snap, tenant)
 		f, _ := Fragment(&v, nil, 10)
 		if f.FreeNodes != want.free || f.Largest != want.largest || f.Drain[3] != want.drain {
 			t.Errorf("%q: got %+v, want %+v", tenant, f, want)

@@ -55,7 +55,7 @@ type Useful struct {
 }
 
 func (s *Server) useful(snap *advise.Snapshot, tenant string, now time.Time) Useful {
-	v, out := s.advisor.cfg.ViewFor(snap, tenant), Useful{GPUsPerNode: snap.Topology.GPUsPerNode}
+	v, out := s.advisor.cfg.Seen(snap, tenant), Useful{GPUsPerNode: snap.Topology.GPUsPerNode}
 	out.Fragmentation, out.Models = advise.Fragment(&v, s.advisor.cfg.Mix, now.Unix())
 	return out
 }
@@ -173,7 +173,7 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 			seconds := age.Seconds()
 			c.AgeS = &seconds
 		}
-		view := s.advisor.cfg.ViewFor(v.Snapshot, in.Tenant)
+		view := s.advisor.cfg.Seen(v.Snapshot, in.Tenant)
 		c.Entropy = advise.Entropy(view.Free)
 		if v.Snapshot.Held > 0 {
 			c.Estimates = float64(v.Snapshot.Estimated) / float64(v.Snapshot.Held)
