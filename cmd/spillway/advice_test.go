@@ -316,8 +316,10 @@ func (s *caller) planAfterRestart(t *testing.T) {
 		nodes[i] = fmt.Sprintf("gb200-a-%02d", i+9)
 	}
 	now := time.Now().UnixMilli()
+	exempt := now/1000*1000 + 3_600_000
 	job := holds("9", event.State_RUNNING, now, nodes...)
 	job.Priority, job.Preemptible, job.RestartMs, job.CheckpointMs = new(int64(3)), new(true), new(int64(600_000)), &now
+	job.PreemptibleMs = &exempt
 	s.emit(job)
 	defer func() {
 		s.emit(holds("9", event.State_COMPLETED, now))
@@ -350,6 +352,11 @@ func (s *caller) planAfterRestart(t *testing.T) {
 	m := plan(v, 3)
 	if m == nil || len(m.Moves) != 1 || m.Moves[0].Job != "9" || m.Moves[0].To != "" || m.Moves[0].Priority == nil || *m.Moves[0].Priority != 3 || !m.CostKnown {
 		t.Errorf("got %+v, want job 9 of priority 3 to end at a known cost", m)
+	}
+	for how, m := range map[string]*advise.MakeRoom{"from the tables": m, "from the topic": plan(s.feed.Clusters("")["c1"], 3)} {
+		if m == nil || m.NotBefore == nil || m.NotBefore.UnixMilli() != exempt {
+			t.Errorf("%s: got %+v, want job 9 to end in an hour, when it may", how, m)
+		}
 	}
 	if m := plan(v, 2); m != nil {
 		t.Errorf("got %+v for an asker of a lower priority", m)

@@ -123,6 +123,9 @@ func noAdvice(base string, resp *http.Response, body []byte) error {
 			jobs = append(jobs, move.Job)
 		}
 		err = fmt.Errorf("%w; room for %d nodes in %s would be made by moving or ending the jobs %s", err, m.Nodes, printable(m.Opens), printable(strings.Join(jobs, ", ")))
+		if m.NotBefore != nil {
+			err = fmt.Errorf("%w, not before %s", err, m.NotBefore.Format(time.RFC3339))
+		}
 	}
 	switch none.Status {
 	case http.StatusUnprocessableEntity:
@@ -199,6 +202,9 @@ func printAdvice(w io.Writer, a *api.Advice, racks map[string]string) {
 			to := "ends and queues again"
 			if move.To != "" {
 				to = "moves to " + name(move.To)
+			}
+			if move.NotBefore != nil {
+				to += ", not before " + move.NotBefore.Format(time.RFC3339)
 			}
 			fmt.Fprintf(w, "  job %s, %d nodes, %s\n", printable(move.Job), move.Nodes, printable(to))
 		}

@@ -17,9 +17,11 @@ func slotsCommand() *cobra.Command {
 	}
 	c := asking(cmd)
 	gpus := cmd.Flags().Uint32("gpus", 64, "size of a slot in GPUs")
+	model := cmd.Flags().String("gpu-model", "", "only domains of this GPU model")
+	tenant := cmd.Flags().String("tenant", "", "account or reservation: nodes reserved for it count, too")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var answer read.Slots
-		if err := c.get(cmd.Context(), "/v1/slots", url.Values{"gpus": {strconv.Itoa(int(*gpus))}}, &answer); err != nil {
+		if err := c.get(cmd.Context(), "/v1/slots", url.Values{"gpus": {strconv.Itoa(int(*gpus))}, "gpu_model": {*model}, "tenant": {*tenant}}, &answer); err != nil {
 			return err
 		}
 		w := cmd.OutOrStdout()
@@ -27,9 +29,13 @@ func slotsCommand() *cobra.Command {
 			return printJSON(w, answer)
 		}
 		fmt.Fprintf(w, "%d slots of %d GPUs (%s)\n\n", answer.Total, answer.GPUs, printable(answer.Basis))
-		t := table{head: []string{"CLUSTER", "DOMAIN", "SLOTS", "FREE", "STRANDED", "USABLE"}}
+		t := table{head: []string{"CLUSTER", "DOMAIN", "MODEL", "SLOTS", "FREE", "STRANDED", "USABLE"}}
 		for _, d := range answer.Domains {
-			t.add(d.Cluster, d.Name(), fmt.Sprint(d.Slots), fmt.Sprint(d.GPUsFree), fmt.Sprint(d.Stranded), fmt.Sprint(d.Usable))
+			model := unknown
+			if d.Model != nil {
+				model = *d.Model
+			}
+			t.add(d.Cluster, d.Name(), model, fmt.Sprint(d.Slots), fmt.Sprint(d.GPUsFree), fmt.Sprint(d.Stranded), fmt.Sprint(d.Usable))
 		}
 		t.print(w)
 		footer(w, answer.Freshness)

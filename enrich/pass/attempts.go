@@ -142,6 +142,7 @@ func priceColumns[R any](at func(*R) *price) columns[R] {
 			func(v int64) *int64 { return known(v, v != unknownPriority) }),
 		maybeBy("preemptible", "ifNull(toInt8(preemptible), -1)", func(r *R) *int8 { return &at(r).preemptible },
 			func(v int8) *bool { return known(v == 1, v >= 0) }),
+		maybeInstant("preemptible_from", func(r *R) *int64 { return &at(r).preemptibleFrom }),
 		maybeInstant("checkpoint", func(r *R) *int64 { return &at(r).checkpoint }),
 		maybe[int64]("checkpoint_every_ms", func(r *R) *int64 { return &at(r).checkpointEvery }),
 		maybe[int64]("restart_ms", func(r *R) *int64 { return &at(r).restartTakes }),

@@ -43,11 +43,12 @@ type record struct {
 	price
 }
 
-// price is what it takes to move a run: the scheduler's priority of it, whether it may be ended for another (1) or not (0),
-// when its work was last saved, and how often it is saved and how long it takes to start again in ms.
+// price is what it takes to move a run: the scheduler's priority of it, whether it may be ended for another (1) or not (0)
+// and from when on, when its work was last saved, and how often it is saved and how long it takes to start again in ms.
 type price struct {
 	priority                      int64 // unknownPriority = not told
 	preemptible                   int8  // -1 = not told
+	preemptibleFrom               int64
 	checkpoint                    int64
 	checkpointEvery, restartTakes int64
 }
@@ -410,6 +411,7 @@ func (r *jobRun) fold(rank int, clamped map[string]int) (attemptRow, []placement
 		price: price{
 			priority:        newest(r.records, func(o *record) int64 { return o.priority }, unknownPriority),
 			preemptible:     newest(r.records, func(o *record) int8 { return o.preemptible }, -1),
+			preemptibleFrom: when(func(o *record) int64 { return o.preemptibleFrom }),
 			checkpoint:      when(func(o *record) int64 { return o.checkpoint }),
 			checkpointEvery: number(func(o *record) int64 { return o.checkpointEvery }),
 			restartTakes:    number(func(o *record) int64 { return o.restartTakes }),

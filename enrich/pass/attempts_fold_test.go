@@ -35,7 +35,7 @@ func randomJob(rng *rand.Rand) []record {
 			if rng.IntN(3) == 0 && !het {
 				r.runID = "S" + strconv.FormatInt(restart, 10)
 			}
-			r.price = []price{nothingTold, {2, 1, start + 1000, 60_000, 5000}, {-2, 0, 0, -1, -1}}[rng.IntN(3)]
+			r.price = []price{nothingTold, {2, 1, start + 500, start + 1000, 60_000, 5000}, {-2, 0, 0, 0, -1, -1}}[rng.IntN(3)]
 			if r.state != int8(event.State_PENDING) {
 				r.start = start
 			}
@@ -123,24 +123,26 @@ func TestWhatItTakesToMoveARunIsKept(t *testing.T) {
 	kept := func(job string) (text string) {
 		t.Helper()
 		if err := s.Conn.QueryRow(context.Background(), `SELECT arrayStringConcat(arrayMap(x -> ifNull(x, '?'), [toString(priority), toString(preemptible),
-			toString(toUnixTimestamp64Milli(checkpoint)), toString(checkpoint_every_ms), toString(restart_ms)]), ' ')
+			toString(toUnixTimestamp64Milli(preemptible_from)), toString(toUnixTimestamp64Milli(checkpoint)), toString(checkpoint_every_ms), toString(restart_ms)]), ' ')
 			FROM attempts WHERE job_id = ? ORDER BY version DESC LIMIT 1`, job).Scan(&text); err != nil {
 			t.Fatal(err)
 		}
 		return text
 	}
-	saved := strconv.FormatInt(day+60_000, 10)
+	saved, exempt, later := strconv.FormatInt(day+60_000, 10), strconv.FormatInt(day+30_000, 10), strconv.FormatInt(day+90_000, 10)
 	for _, step := range []struct {
 		name string
 		tell func(*event.Placement)
 		want string
 	}{
-		{"nothing told", func(*event.Placement) {}, "? ? ? ? ?"},
+		{"nothing told", func(*event.Placement) {}, "? ? ? ? ? ?"},
 		{"all told, 0 and false among it", func(p *event.Placement) {
 			p.Priority, p.Preemptible, p.CheckpointMs, p.CheckpointEveryMs, p.RestartMs = new(int64(0)), new(false), new(day+60_000), new(int64(1000)), new(int64(0))
-		}, "0 false " + saved + " 1000 0"},
-		{"nothing told again", func(*event.Placement) {}, "0 false " + saved + " 1000 0"},
-		{"a part told again", func(p *event.Placement) { p.Priority, p.Preemptible = new(int64(-7)), new(true) }, "-7 true " + saved + " 1000 0"},
+			p.PreemptibleMs = new(day + 30_000)
+		}, "0 false " + exempt + " " + saved + " 1000 0"},
+		{"nothing told again", func(*event.Placement) {}, "0 false " + exempt + " " + saved + " 1000 0"},
+		{"a part told again", func(p *event.Placement) { p.Priority, p.Preemptible = new(int64(-7)), new(true) }, "-7 true " + exempt + " " + saved + " 1000 0"},
+		{"exempt for longer", func(p *event.Placement) { p.PreemptibleMs = new(day + 90_000) }, "-7 true " + later + " " + saved + " 1000 0"},
 	} {
 		tell("1", step.tell)
 		stats := s.once()

@@ -118,7 +118,7 @@ func (p *Passes) capacityOf(ctx context.Context, name string, first, last int64)
 			continue
 		}
 		w.add(name, k.domain, moment(k.minute), r.nodes, r.nodesUsable, r.nodesFree, r.gpus, r.usable, r.held, r.probe,
-			r.free, r.sizes, r.slots, r.basis, p.version, uint8(0))
+			r.free, r.sizes, r.slots, dates(r.ends), r.basis, p.version, uint8(0))
 		if k.minute >= c.since {
 			changed[k] = r
 		}
@@ -130,6 +130,15 @@ func (p *Passes) capacityOf(ctx context.Context, name string, first, last int64)
 	return nil
 }
 
+// dates are Unix seconds as a column of times takes them.
+func dates(seconds []uint32) []time.Time {
+	out := make([]time.Time, len(seconds))
+	for i, s := range seconds {
+		out[i] = time.Unix(int64(s), 0)
+	}
+	return out
+}
+
 // capacityRows reads the stored rows of a cluster in [first, last).
 func (p *Passes) capacityRows(ctx context.Context, cluster string, first, last int64) (map[capacityKey]capacityRow, error) {
 	out := map[capacityKey]capacityRow{}
@@ -139,7 +148,7 @@ func (p *Passes) capacityRows(ctx context.Context, cluster string, first, last i
 		var k capacityKey
 		var r capacityRow
 		if err := rows.Scan(&k.domain, &k.minute, &r.nodes, &r.nodesUsable, &r.nodesFree, &r.gpus, &r.usable, &r.held, &r.probe,
-			&r.free, &r.sizes, &r.slots, &r.basis); err != nil {
+			&r.free, &r.sizes, &r.slots, &r.ends, &r.basis); err != nil {
 			return err
 		}
 		k.minute *= 1000
@@ -168,7 +177,7 @@ func (p *Passes) claims(ctx context.Context, cluster string, first, last int64) 
 		var node string
 		var gpus int32
 		var iv interval[claim]
-		if err := rows.Scan(&node, &gpus, &iv.value.probe, &iv.from, &iv.to); err != nil {
+		if err := rows.Scan(&node, &gpus, &iv.value.probe, &iv.value.expectedEnd, &iv.from, &iv.to); err != nil {
 			return err
 		}
 		iv.value.gpus = int(gpus)

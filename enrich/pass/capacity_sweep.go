@@ -3,6 +3,7 @@ package pass
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -41,13 +42,14 @@ type capacityRow struct {
 	free                          uint32
 	sizes                         []uint16
 	slots                         []uint32
+	ends                          []uint32 // of the nodes that are not free: when their holders end by their limits, Unix s, ascending; those that none ends are 0 and last
 	basis                         string
 }
 
 func (r capacityRow) equal(s capacityRow) bool {
 	return r.nodes == s.nodes && r.nodesUsable == s.nodesUsable && r.nodesFree == s.nodesFree && r.gpus == s.gpus &&
 		r.usable == s.usable && r.held == s.held && r.probe == s.probe && r.free == s.free && r.basis == s.basis &&
-		slices.Equal(r.sizes, s.sizes) && slices.Equal(r.slots, s.slots)
+		slices.Equal(r.sizes, s.sizes) && slices.Equal(r.slots, s.slots) && slices.Equal(r.ends, s.ends)
 }
 
 // Where the GPU counts of a domain come from.
@@ -101,10 +103,11 @@ type sweptNode struct {
 	offer  *offer
 	held   int // GPUs claimed by real jobs, known counts only
 	probe  int
-	heldBy int // claims of real jobs whose count is not known
-	probed int // the same of probe jobs
-	dueG   int // of held: claims that last longer than the window
-	dueBy  int // of heldBy
+	heldBy int     // claims of real jobs whose count is not known
+	probed int     // the same of probe jobs
+	dueG   int     // of held: claims that last longer than the window
+	dueBy  int     // of heldBy
+	ends   []int64 // of the claims of real jobs, Unix ms; where capacity is swept
 
 	sum *domainSum // of the domain it was last counted in, where facts are swept
 }
@@ -145,6 +148,23 @@ func (n *sweptNode) hold(c claim, sign int) {
 	default:
 		n.held += sign * c.gpus
 	}
+}
+
+// ending adds the expected end of a claim, or takes it away.
+func (n *sweptNode) ending(at int64, begin bool) {
+	if begin {
+		n.ends = append(n.ends, at)
+	} else if i := slices.Index(n.ends, at); i >= 0 {
+		n.ends = slices.Delete(n.ends, i, i+1)
+	}
+}
+
+// freeFrom is when the last of the node's holders ends by its limit, in Unix seconds; 0 where one has none.
+func (n *sweptNode) freeFrom() uint32 {
+	if len(n.ends) == 0 || slices.Min(n.ends) <= 0 {
+		return 0
+	}
+	return uint32(min((slices.Max(n.ends)+999)/1000, math.MaxUint32))
 }
 
 // due adds a claim to those that last, or takes it away.
@@ -265,6 +285,9 @@ func (h clusterHistory) begin(s sweeping, first, window int64) []sweptChange {
 func (s *sweeper) apply(c sweptChange) {
 	n := c.node
 	s.dirty[n.domain()] = struct{}{}
+	if c.claim != nil && !c.claim.probe {
+		n.ending(c.claim.expectedEnd, c.begin)
+	}
 	if c.home == nil {
 		n.apply(c)
 		return
@@ -332,7 +355,11 @@ func (s *sweeper) row(domain string) capacityRow {
 func (s *sweeper) compute(domain string) capacityRow {
 	r := capacityRow{sizes: s.sizes, slots: make([]uint32, len(s.sizes)), basis: basisExact}
 	perNode, sized := 0, map[int]int{}
-	var frees []int
+	type counted struct {
+		free, usable int
+		ends         uint32
+	}
+	var nodes []counted
 	for n := range s.domains[domain] {
 		if !n.counts() {
 			continue
@@ -350,7 +377,7 @@ func (s *sweeper) compute(domain string) capacityRow {
 		if c.usable > 0 {
 			r.nodesUsable++
 		}
-		frees = append(frees, c.free)
+		nodes = append(nodes, counted{c.free, c.usable, n.freeFrom()})
 		if c.gpus > 0 {
 			sized[c.gpus]++
 		}
@@ -363,20 +390,28 @@ func (s *sweeper) compute(domain string) capacityRow {
 	if perNode == 0 {
 		return r
 	}
-	for _, free := range frees {
-		if free >= perNode {
+	for _, n := range nodes {
+		switch {
+		case n.free >= perNode:
 			r.nodesFree++
+		case domain == "": // nobody can say what would be free together
+		case n.usable < perNode:
+			r.ends = append(r.ends, 0)
+		default:
+			r.ends = append(r.ends, n.ends)
 		}
 	}
 	if domain == "" {
 		return r
 	}
+	// Those that no limit ends are 0 and come last.
+	slices.SortFunc(r.ends, func(a, b uint32) int { return cmp.Compare(a-1, b-1) })
 	for i, size := range s.sizes {
 		if n := int(size); n > perNode {
 			r.slots[i] = uint32(int(r.nodesFree) / ((n + perNode - 1) / perNode))
 		} else {
-			for _, free := range frees {
-				r.slots[i] += uint32(free / n)
+			for _, node := range nodes {
+				r.slots[i] += uint32(node.free / n)
 			}
 		}
 	}

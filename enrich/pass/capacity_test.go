@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ type testPlacement struct {
 	gpus     []*uint16
 	probe    bool
 	deleted  bool
+	ends     int64 // expected; 0 = not known
 }
 
 func homeIn(domain string) home { return home{effective: effective{domain: domain}} }
@@ -63,7 +65,7 @@ func (f fleet) at(domain string, t int64, sizes []uint16) capacityRow {
 			if p.gpus[i] != nil {
 				g = int(*p.gpus[i])
 			}
-			h.claims[n] = append(h.claims[n], interval[claim]{p.from, p.to, claim{gpus: g, probe: p.probe}})
+			h.claims[n] = append(h.claims[n], interval[claim]{p.from, p.to, claim{gpus: g, probe: p.probe, expectedEnd: p.ends}})
 		}
 	}
 	usual := usualOffer(h.offers)
@@ -71,7 +73,10 @@ func (f fleet) at(domain string, t int64, sizes []uint16) capacityRow {
 		usual = mostClaimed(h.claims)
 	}
 	r := capacityRow{sizes: sizes, slots: make([]uint32, len(sizes)), basis: basisExact}
-	type node struct{ gpus, free int }
+	type node struct {
+		gpus, usable, free int
+		ends               uint32 // 0 = no limit says
+	}
 	var nodes []node
 	for n := range names {
 		where, offers := at(f.homes[n], t), at(f.offers[n], t)
@@ -84,11 +89,15 @@ func (f fleet) at(domain string, t int64, sizes []uint16) capacityRow {
 		}
 		held, probe, claims, blind := 0, 0, 0, false
 		wholly := map[bool]bool{}
+		ends, endless := int64(0), false
 		for _, c := range h.claims[n] {
 			if c.from > t || c.to <= t {
 				continue
 			}
 			claims++
+			if !c.value.probe {
+				ends, endless = max(ends, c.value.expectedEnd), endless || c.value.expectedEnd == 0
+			}
 			switch {
 			case c.value.gpus < 0:
 				blind, wholly[c.value.probe] = true, true
@@ -135,7 +144,11 @@ func (f fleet) at(domain string, t int64, sizes []uint16) capacityRow {
 		if basis == basisUnknown || basis == basisAssumed && r.basis == basisExact {
 			r.basis = basis
 		}
-		nodes = append(nodes, node{gpus, free})
+		x := node{gpus: gpus, usable: usable, free: free}
+		if !endless {
+			x.ends = uint32((ends + 999) / 1000)
+		}
+		nodes = append(nodes, x)
 	}
 	perNode, most := 0, 0
 	for g := 1; g <= 16; g++ {
@@ -150,10 +163,19 @@ func (f fleet) at(domain string, t int64, sizes []uint16) capacityRow {
 		}
 	}
 	for _, x := range nodes {
-		if perNode > 0 && x.free >= perNode {
+		switch {
+		case perNode == 0:
+		case x.free >= perNode:
 			r.nodesFree++
+		case domain != "" && x.usable < perNode:
+			r.ends = append(r.ends, 0)
+		case domain != "":
+			r.ends = append(r.ends, x.ends)
 		}
 	}
+	slices.Sort(r.ends)
+	endless, _ := slices.BinarySearch(r.ends, 1)
+	r.ends = append(r.ends[endless:], r.ends[:endless]...) // what no limit says is last
 	for i, size := range sizes {
 		if domain == "" || perNode == 0 {
 			continue
@@ -213,8 +235,12 @@ func (s *store) putPlacement(cluster string, p testPlacement) {
 	if p.deleted {
 		deleted = 1
 	}
+	var when *time.Time
+	if p.ends > 0 {
+		when = new(moment(p.ends))
+	}
 	s.put("placements", []any{cluster, p.job, "a", uint16(0), moment(p.from), moment(p.to), p.nodes, p.gpus, make([][]uint16, len(p.nodes)), nil, "exact",
-		p.probe, nil, s.version + 1, deleted})
+		p.probe, when, s.version + 1, deleted})
 }
 
 func (s *store) capacity(cluster string, from, to int64) {
@@ -271,6 +297,9 @@ func (f fleet) randomPlacement(rnd *rand.Rand) testPlacement {
 	p.to = p.from + int64(rnd.IntN(int(12*minute)))
 	if rnd.IntN(4) == 0 {
 		p.to = forever
+	}
+	if rnd.IntN(3) > 0 {
+		p.ends = p.from + int64(rnd.IntN(int(20*minute)))
 	}
 	for _, i := range rnd.Perm(9)[:1+rnd.IntN(4)] { // n8 is a node nobody else speaks of
 		p.nodes = append(p.nodes, fmt.Sprintf("n%d", i))
@@ -400,10 +429,10 @@ func TestCapacityOfOneDomain(t *testing.T) {
 		want    capacityRow
 	}{
 		"an idle rack is one slot of 72": {
-			nvl72(18, nil), capacityRow{18, 18, 18, 72, 72, 0, 0, 72, sizes, []uint32{72, 18, 9, 4, 1, 1}, basisExact},
+			nvl72(18, nil), capacityRow{18, 18, 18, 72, 72, 0, 0, 72, sizes, []uint32{72, 18, 9, 4, 1, 1}, nil, basisExact},
 		},
 		"a rack with 16 of 18 trays in service holds 64 and not 72": {
-			nvl72(16, nil), capacityRow{18, 16, 16, 72, 64, 0, 0, 64, sizes, []uint32{64, 16, 8, 4, 1, 0}, basisExact},
+			nvl72(16, nil), capacityRow{18, 16, 16, 72, 64, 0, 0, 64, sizes, []uint32{64, 16, 8, 4, 1, 0}, []uint32{0, 0}, basisExact},
 		},
 		"one GPU held on each tray leaves no slot above a tray": {
 			nvl72(18, func() map[int]claim {
@@ -413,20 +442,31 @@ func TestCapacityOfOneDomain(t *testing.T) {
 				}
 				return m
 			}()),
-			capacityRow{18, 18, 0, 72, 72, 18, 0, 54, sizes, []uint32{54, 0, 0, 0, 0, 0}, basisExact},
+			capacityRow{18, 18, 0, 72, 72, 18, 0, 54, sizes, []uint32{54, 0, 0, 0, 0, 0}, make([]uint32, 18), basisExact},
 		},
 		"a probe job occupies and is free to any real job": {
-			nvl72(18, map[int]claim{0: {gpus: 4, probe: true}}), capacityRow{18, 18, 18, 72, 72, 0, 4, 72, sizes, []uint32{72, 18, 9, 4, 1, 1}, basisExact},
+			nvl72(18, map[int]claim{0: {gpus: 4, probe: true}}), capacityRow{18, 18, 18, 72, 72, 0, 4, 72, sizes, []uint32{72, 18, 9, 4, 1, 1}, nil, basisExact},
 		},
 		"a job of unknown GPUs holds the whole node, and the figure is marked": {
-			nvl72(18, map[int]claim{0: {gpus: -1}}), capacityRow{18, 18, 17, 72, 72, 4, 0, 68, sizes, []uint32{68, 17, 8, 4, 1, 0}, basisAssumed},
+			nvl72(18, map[int]claim{0: {gpus: -1}}), capacityRow{18, 18, 17, 72, 72, 4, 0, 68, sizes, []uint32{68, 17, 8, 4, 1, 0}, []uint32{0}, basisAssumed},
+		},
+		"nodes that are held, by when the last of their holders ends by its limit, the others last": {
+			func() clusterHistory {
+				h := nvl72(16, map[int]claim{
+					0: {gpus: 4, expectedEnd: 9000}, 1: {gpus: 2, expectedEnd: 3000}, 2: {gpus: 4}, 3: {gpus: -1, expectedEnd: 5001},
+					4: {gpus: 4, probe: true}, 17: {gpus: 4, expectedEnd: 1000}, // on a tray that is out of service
+				})
+				h.claims["1"] = append(h.claims["1"], interval[claim]{0, forever, claim{gpus: 1, expectedEnd: 4000}})
+				h.claims["0"] = append(h.claims["0"], interval[claim]{0, forever, claim{gpus: 4, expectedEnd: 2000, probe: true}})
+				return h
+			}(), capacityRow{18, 16, 12, 72, 64, 19, 8, 49, sizes, []uint32{49, 12, 6, 3, 0, 0}, []uint32{4, 6, 9, 0, 0, 0}, basisAssumed},
 		},
 		"two jobs that claim the same GPUs hold them once": {
 			func() clusterHistory {
 				h := nvl72(18, map[int]claim{0: {gpus: 4}})
 				h.claims["0"] = append(h.claims["0"], h.claims["0"][0])
 				return h
-			}(), capacityRow{18, 18, 17, 72, 72, 4, 0, 68, sizes, []uint32{68, 17, 8, 4, 1, 0}, basisExact},
+			}(), capacityRow{18, 18, 17, 72, 72, 4, 0, 68, sizes, []uint32{68, 17, 8, 4, 1, 0}, []uint32{0}, basisExact},
 		},
 	}
 	for name, c := range cases {

@@ -252,6 +252,9 @@ func (q *question) answer(resp *Response) error {
 	if m := resp.MakeRoom; m != nil && m.Worthwhile && resp.Recommendation != "start rank 1" {
 		resp.Recommendation = "make room"
 		resp.Why = append(resp.Why, "moving jobs costs less than half of what waiting does")
+		if m.NotBefore != nil {
+			resp.Why = append(resp.Why, "not before "+m.NotBefore.Format(time.RFC3339)+": until then a job may not be ended that would have to")
+		}
 	}
 	limit := q.r.Candidates
 	if limit == 0 {
@@ -492,6 +495,9 @@ func (q *question) makeRoom(later *Candidate) *MakeRoom {
 	}
 	if later != nil {
 		saved := later.WaitS
+		if m.NotBefore != nil {
+			saved = max(0, saved-max(0, m.NotBefore.Unix()-q.now))
+		}
 		m.SavedS = &saved
 		m.Worthwhile = m.CostKnown && float64(q.r.GPUs)*float64(saved)/3600 > 2*m.CostGPUHours
 	}

@@ -134,10 +134,23 @@ func BenchmarkHoldAndRelease100kGPUs(b *testing.B) {
 	})
 }
 
+// BenchmarkMakeRoomLater is a plan in a fleet where nobody may be ended yet: every domain has to be looked at.
+func BenchmarkMakeRoomLater100kGPUs(b *testing.B) {
+	s := fleet(b)
+	for _, holds := range s.byDom {
+		for _, h := range holds {
+			h.Preemptible, h.PreemptibleFrom = true, 2000+h.End
+		}
+	}
+	snap := s.Publish(1000)
+	v := snap.View()
+	timed(b, func(i int) { PlanRoom(snap, &v, int32(12+i%7), nil) })
+}
+
 func BenchmarkFragment100kGPUs(b *testing.B) {
 	v := fleet(b).View()
 	mix := DefaultConfig().Mix
-	timed(b, func(int) { Fragment(&v, mix, 1000) })
+	timed(b, func(int) { _, _ = Fragment(&v, mix, 1000) })
 }
 
 // BenchmarkMemory100kGPUs reports what a state and ten published snapshots of it keep on the heap.

@@ -161,6 +161,7 @@ type scene struct {
 		End                int64 // seconds from Now; 0 for none
 		Probe, Preemptible bool
 		Priority           *int64
+		PreemptibleFrom    int64 // seconds from Now; 0 for none
 		Unsaved, Restart   int64
 	}
 	AgeS int64
@@ -184,6 +185,9 @@ func (sc *scene) snapshot(t *testing.T) *Snapshot {
 			Priority: h.Priority, Unsaved: h.Unsaved, Restart: h.Restart}
 		if h.End != 0 {
 			hold.End = sc.Now.Unix() + h.End
+		}
+		if h.PreemptibleFrom != 0 {
+			hold.PreemptibleFrom = sc.Now.Unix() + h.PreemptibleFrom
 		}
 		from, to, _ := strings.Cut(h.Nodes, "..")
 		if to == "" {

@@ -1,6 +1,10 @@
 package advise
 
-import "math"
+import (
+	"maps"
+	"math"
+	"slices"
+)
 
 // Gang is one class of a mix of gangs: its size in nodes and its weight, such as its share of GPU-hours.
 type Gang struct {
@@ -16,8 +20,8 @@ type Fragmentation struct {
 	PartialGPUs int32 `json:"partial_gpus"`
 	// Largest is the most free nodes in one domain.
 	Largest int32 `json:"largest_nodes"`
-	// Slots is N(s), how many gangs of s nodes fit now, each inside one domain; Ideal is how many would if the free nodes
-	// were in full domains; Cliff is their ratio, K(s), 1 where no more would fit.
+	// Slots is N(s), how many gangs of s nodes fit now, each inside one domain; Ideal is how many would if the free nodes of
+	// each GPU model were in full domains; Cliff is their ratio, K(s), 1 where no more would fit.
 	Slots []int32   `json:"slots"`
 	Ideal []int32   `json:"ideal_slots"`
 	Cliff []float64 `json:"cliff"`
@@ -26,7 +30,7 @@ type Fragmentation struct {
 	// Drain is T(s): the Unix time at which some domain first has s nodes free by the end estimates; 0 for now, -1 where
 	// no estimate reaches it.
 	Drain []int64 `json:"drain"`
-	// External is 1 - largest / min(free, largest domain): 0 where the best gang possible fits.
+	// External is 1 - largest / min(free, largest domain), of the model of the largest gang: 0 where the best gang possible fits.
 	External float64 `json:"external"`
 	// Phi is the mix-weighted expected number of free nodes that a gang cannot use, as a share of the free nodes, and
 	// PhiNodes the number itself (fragmentation gradient descent's measure, at the grain of a domain). Noisy where
@@ -35,25 +39,75 @@ type Fragmentation struct {
 	PhiNodes float64 `json:"phi_nodes"`
 }
 
-// Fragment measures what a view has free, for a mix of gangs, at the Unix time now.
-func Fragment(v *View, mix []Gang, now int64) Fragmentation {
-	size := int32(0)
-	for i := range v.Topology.Domains {
-		size = max(size, v.Topology.Domains[i].Count)
+// ModelFragmentation is the Fragmentation of the domains of one GPU model.
+type ModelFragmentation struct {
+	Model       *string `json:"gpu_model" doc:"Null where it is not known: nobody tells, or the nodes of a domain disagree. Such domains are counted as if they were of one model."`
+	GPUsPerNode int32   `json:"gpus_per_node"`
+	Domains     int     `json:"domains"`
+	Fragmentation
+}
+
+// Seen shows a snapshot to whoever looks at it: what a tenant may take, or with "" all that is not reserved.
+func (c *Config) Seen(s *Snapshot, tenant string) View {
+	if tenant == "" {
+		return s.View()
 	}
-	m := Measure(v.Free, size, mix)
+	return c.ViewFor(s, tenant)
+}
+
+// Fragment measures what a view has free, for a mix of gangs, at the Unix time now: of all domains that are not closed to
+// the asker, and of those of each GPU model, by name with the unknown last. Slots are of one model each.
+func Fragment(v *View, mix []Gang, now int64) (all Fragmentation, models []ModelFragmentation) {
+	byModel := map[string][]int{}
+	var open []int
+	for d := range v.Topology.Domains {
+		if v.closed == nil || !v.closed[d] {
+			model := v.Topology.Domains[d].Model
+			byModel[model] = append(byModel[model], d)
+			open = append(open, d)
+		}
+	}
+	models = []ModelFragmentation{}
+	var measured []Measures
+	for _, model := range ModelNames(byModel) {
+		of := ModelFragmentation{Domains: len(byModel[model])}
+		if model != "" {
+			of.Model = &model
+		}
+		size, free := int32(0), make([]int32, 0, of.Domains)
+		for _, d := range byModel[model] {
+			size, free = max(size, v.Topology.Domains[d].Count), append(free, v.Free[d])
+			of.GPUsPerNode = max(of.GPUsPerNode, v.Topology.Domains[d].GPUsPerNode)
+		}
+		m := Measure(free, size, mix)
+		of.Fragmentation = fragmentation(v, byModel[model], m, now)
+		measured, models = append(measured, m), append(models, of)
+	}
+	return fragmentation(v, open, Together(measured), now), models
+}
+
+// ModelNames are the keys, sorted, with "" for the unknown last.
+func ModelNames[V any](byModel map[string]V) []string {
+	names := slices.Sorted(maps.Keys(byModel))
+	if len(names) > 0 && names[0] == "" {
+		names = append(names[1:], "")
+	}
+	return names
+}
+
+// fragmentation adds to measures of domains what their nodes in use say.
+func fragmentation(v *View, domains []int, m Measures, now int64) Fragmentation {
 	f := Fragmentation{
-		FreeNodes: m.FreeNodes, Largest: m.Largest, Slots: m.ByNodes, Ideal: make([]int32, size), Cliff: m.Cliff,
-		External: m.External, Phi: m.Phi, PhiNodes: Phi(v.Free, mix), Stranded: make([]int32, size), Drain: make([]int64, size),
+		FreeNodes: m.FreeNodes, Largest: m.Largest, Slots: m.ByNodes, Ideal: m.ideal, Cliff: m.Cliff, External: m.External, Phi: m.Phi,
+		PhiNodes: m.phiNodes, Stranded: make([]int32, len(m.ByNodes)), Drain: make([]int64, len(m.ByNodes)),
 	}
 	for i := range f.Drain {
 		f.Drain[i] = Never
 	}
-	for d := range v.Free {
+	for _, d := range domains {
 		f.domain(v, d, now)
 	}
-	for i := range f.Slots {
-		f.Ideal[i] = packed(f.FreeNodes, size, int32(i)+1)
+	for i := range f.Drain {
 		if f.Drain[i] == Never {
 			f.Drain[i] = -1
 		}
@@ -74,7 +128,7 @@ func (f *Fragmentation) domain(v *View, d int, now int64) {
 		}
 		if free >= s {
 			f.Drain[i] = 0
-		} else if i < int(dom.Count) && f.Drain[i] != 0 && (v.closed == nil || !v.closed[d]) {
+		} else if i < int(dom.Count) && f.Drain[i] != 0 {
 			if i += int(v.withheld(d)); i < int(dom.Count) {
 				if t := v.order[d][i]; t != Never {
 					if t <= now {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // MakeRoom is a plan by which one domain would get room: who would have to move or end, and at what price. It is a plan
@@ -12,6 +13,8 @@ type MakeRoom struct {
 	Opens string `json:"opens"`
 	Nodes int32  `json:"nodes"`
 	Moves []Move `json:"moves"`
+	// NotBefore is from when on all who would have to end may be; absent where they may now.
+	NotBefore *time.Time `json:"not_before,omitempty"`
 	// CostGPUHours is what all moves lose. CostKnown is false where a job's unsaved work or restart time is assumed: all it
 	// has done, and ten minutes.
 	CostGPUHours float64 `json:"cost_gpu_hours"`
@@ -30,6 +33,8 @@ type Move struct {
 	To           string  `json:"to,omitempty"`
 	Priority     *int64  `json:"priority,omitempty"` // absent where not known
 	CostGPUHours float64 `json:"cost_gpu_hours"`
+	// NotBefore is from when on a job that would have to end may be; absent where it may now.
+	NotBefore *time.Time `json:"not_before,omitempty"`
 }
 
 // assumedRestart is the restart time, in seconds, of a job that does not tell its own.
@@ -44,8 +49,10 @@ type group struct {
 }
 
 // PlanRoom finds the cheapest way for need whole nodes to come free in one domain for an asker of this priority. Jobs of a
-// higher priority stay, and those of an unknown one; where the asker gives none (nil), no priority keeps one. A job moves whole into one other domain, so that no move makes a spill; one that has nowhere to go
-// ends, if it may be preempted. nil where no domain can be cleared so.
+// higher priority stay, and those of an unknown one; where the asker gives none (nil), no priority keeps one. A job moves
+// whole into one other domain, so that no move makes a spill; one that has nowhere to go ends, if it may be preempted.
+// Where every such plan would end a job that may not be ended yet, it is the one that can begin first, and of those the
+// cheapest as of now. nil where no domain can be cleared so.
 func PlanRoom(s *Snapshot, v *View, need int32, priority *int64) *MakeRoom {
 	type option struct {
 		domain int
@@ -71,15 +78,21 @@ func PlanRoom(s *Snapshot, v *View, need int32, priority *int64) *MakeRoom {
 		}
 		return 0
 	})
+	var soonest *MakeRoom
+	from := int64(Never)
 	for _, o := range options {
 		groups := s.groups(int32(o.domain), priority, &room)
 		room.cheapest(groups, need-v.Free[o.domain])
-		if plan := s.rehouse(o.domain, room.chosen(groups, need-v.Free[o.domain])); plan != nil {
-			plan.Nodes = need
-			return plan
+		plan, at := s.rehouse(o.domain, room.chosen(groups, need-v.Free[o.domain]), from)
+		if plan == nil {
+			continue
+		}
+		plan.Nodes = need
+		if soonest, from = plan, at; from <= s.At {
+			break
 		}
 	}
-	return nil
+	return soonest
 }
 
 // roomScratch is what weighing one domain needs; it is used again for the next.
@@ -217,10 +230,11 @@ func (r *roomScratch) chosen(groups []group, need int32) []group {
 }
 
 // rehouse finds each job of the groups a place, the largest first, in the tightest other domain of such nodes that holds all
-// of it. Only nodes that anybody may take count: what is kept for the asker is not for those that make room for it.
-func (s *Snapshot) rehouse(domain int, groups []group) *MakeRoom {
+// of it. Only nodes that anybody may take count: what is kept for the asker is not for those that make room for it. at is
+// when that may begin; the plan is nil where a job may neither go nor end, or not before the time given.
+func (s *Snapshot) rehouse(domain int, groups []group, before int64) (plan *MakeRoom, at int64) {
 	free, from := slices.Clone(s.free), &s.Topology.Domains[domain]
-	plan := &MakeRoom{Opens: s.Topology.Domains[domain].ID, CostKnown: true}
+	plan, at = &MakeRoom{Opens: s.Topology.Domains[domain].ID, CostKnown: true}, s.At
 	var holds []*Hold
 	for _, g := range groups {
 		holds = append(holds, g.holds...)
@@ -232,12 +246,9 @@ func (s *Snapshot) rehouse(domain int, groups []group) *MakeRoom {
 		}
 		return strings.Compare(a.Key, b.Key)
 	})
+	holds = slices.DeleteFunc(holds, func(h *Hold) bool { return h.Probe })
 	for _, h := range holds {
-		if h.Probe {
-			continue
-		}
-		cost, _ := h.cost(s.At)
-		move := Move{Job: h.Job, Nodes: int32(len(h.Nodes)), From: s.Topology.Domains[domain].ID, Priority: h.Priority, CostGPUHours: round(cost, 2)}
+		move := Move{Job: h.Job, Nodes: int32(len(h.Nodes)), From: s.Topology.Domains[domain].ID, Priority: h.Priority}
 		to := -1
 		for d, n := range free {
 			like := &s.Topology.Domains[d]
@@ -249,12 +260,22 @@ func (s *Snapshot) rehouse(domain int, groups []group) *MakeRoom {
 		case to >= 0:
 			free[to] -= move.Nodes
 			move.To = s.Topology.Domains[to].ID
-		case !h.Preemptible:
-			return nil
+		case !h.Preemptible || h.PreemptibleFrom >= before:
+			return nil, 0
+		case h.PreemptibleFrom > s.At:
+			move.NotBefore, at = clock(h.PreemptibleFrom), max(at, h.PreemptibleFrom)
+			plan.NotBefore = clock(at)
 		}
 		plan.Moves = append(plan.Moves, move)
+	}
+	for i, h := range holds { // what is lost once it may begin
+		cost, _ := h.cost(at)
+		plan.Moves[i].CostGPUHours = round(cost, 2)
 		plan.CostGPUHours += cost
 	}
 	plan.CostGPUHours = round(plan.CostGPUHours, 2)
-	return plan
+	return plan, at
 }
+
+// clock is a Unix time for an answer.
+func clock(at int64) *time.Time { return new(time.Unix(at, 0).UTC()) }

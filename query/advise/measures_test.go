@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ func TestFragment(t *testing.T) {
 	hold(t, s, "b", 50, 4, 5)     // domain 1: two free
 	hold(t, s, "c", 0, 8, 9)      // domain 2: two free, no estimate
 	v := s.View()
-	f := Fragment(&v, []Gang{{Nodes: 2, Weight: 1}, {Nodes: 4, Weight: 1}}, 10)
+	f, models := Fragment(&v, []Gang{{Nodes: 2, Weight: 1}, {Nodes: 4, Weight: 1}}, 10)
 	want := Fragmentation{
 		FreeNodes: 5, Largest: 2,
 		Slots: []int32{5, 2, 0, 0}, Ideal: []int32{5, 2, 1, 1}, Cliff: []float64{1, 1, 0, 0},
@@ -27,6 +28,9 @@ func TestFragment(t *testing.T) {
 	if diff := cmp.Diff(want, f); diff != "" {
 		t.Error(diff)
 	}
+	if len(models) != 1 || models[0].Model == nil || *models[0].Model != "GB200" || models[0].Domains != 3 || models[0].GPUsPerNode != 4 || !reflect.DeepEqual(models[0].Fragmentation, f) {
+		t.Errorf("got %+v, want all of it under the one model", models)
+	}
 	if e := Entropy(v.Free); e <= 0.9 || e >= 1 {
 		t.Errorf("entropy %v of 1, 2 and 2", e)
 	}
@@ -34,7 +38,7 @@ func TestFragment(t *testing.T) {
 		t.Errorf("entropy %v of one domain", e)
 	}
 	// Overdue: the end was at 50, now it is 60.
-	if f := Fragment(&v, nil, 60); f.Drain[3] != 60+OverdueGrace && f.Drain[3] != 100 {
+	if f, _ := Fragment(&v, nil, 60); f.Drain[3] != 60+OverdueGrace && f.Drain[3] != 100 {
 		t.Errorf("drain %d of an overdue job", f.Drain[3])
 	}
 }

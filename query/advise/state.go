@@ -28,6 +28,9 @@ type Hold struct {
 	// Priority is the scheduler's, a higher one goes first; nil where not known.
 	Priority    *int64
 	Preemptible bool
+	// PreemptibleFrom is when the time that the scheduler lets it run undisturbed is over; 0 where none was told. Only
+	// one that is Preemptible may be ended then.
+	PreemptibleFrom int64
 	// Probe marks a verification job that any real job may evict: its GPUs count as free, and are marked so.
 	Probe bool
 	// Unsaved is the work since the last checkpoint and Restart the time to start again, both in seconds; negative

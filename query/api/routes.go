@@ -35,7 +35,9 @@ type jobAttemptParam struct {
 
 type slotsParam struct {
 	ClusterParam
-	GPUs uint32 `query:"gpus" minimum:"1" maximum:"65535" default:"64" doc:"Slot size."`
+	GPUs     uint32 `query:"gpus" minimum:"1" maximum:"65535" default:"64" doc:"Slot size."`
+	GPUModel string `query:"gpu_model" maxLength:"1024" doc:"Only domains of this model; empty = all."`
+	Tenant   string `query:"tenant" maxLength:"1024" doc:"Account or reservation: nodes reserved for it count, too."`
 }
 
 // AtParam names a moment.
@@ -149,8 +151,12 @@ func (s *Server) at(t time.Time) time.Time {
 }
 
 func (s *Server) slots(ctx context.Context, in *slotsParam) (*read.Slots, error) {
-	if out := s.liveSlots(in.Cluster, in.GPUs); out != nil {
+	if out := s.liveSlots(in); out != nil {
 		return out, nil
+	}
+	if in.GPUModel != "" || in.Tenant != "" {
+		return nil, huma.Error503ServiceUnavailable("only the advisor's picture knows GPU models and reservations, and there is none that is fresh enough: " +
+			"ask again, or without gpu_model and tenant; /v1/topology/health says which collector is late")
 	}
 	return s.deps.Reader.Slots(ctx, in.Cluster, in.GPUs)
 }

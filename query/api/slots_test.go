@@ -64,6 +64,8 @@ func TestSlotsFromMemoryTellWhatIsMissing(t *testing.T) {
 			SELECT 'c1', concat('n', toString(number)), 'slurm', 0, '2200-01-01', 4, 1, 1 FROM numbers(4)`,
 		`INSERT INTO placements (cluster, job_id, attempt, valid_from, valid_to, nodes, node_gpus, version) VALUES ('c1', '7', 'r0', 0, '2200-01-01', ['n0'], [4], 1)`,
 		`INSERT INTO attempts (cluster, job_id, attempt, state, start, sources, version) VALUES ('c1', '7', 'r0', 'running', 0, ['slurm.squeue'], 1)`,
+		`INSERT INTO node_events (kafka_partition, kafka_offset, loaded_at, cluster, node, source, gpus_present, reservation, gpu_model, observed_at, revision)
+			SELECT 0, number, now64(3), 'c1', concat('n', toString(number)), 'slurm', 4, if(number = 3, 'team', ''), 'gb200', now64(3), 1 FROM numbers(4)`,
 		reported("c1", "slurm", 0, "", 0),
 	} {
 		if err := db.Conn.Exec(t.Context(), q); err != nil {
@@ -112,6 +114,26 @@ func TestSlotsFromMemoryTellWhatIsMissing(t *testing.T) {
 	s := picture()
 	if got := ask(s); !got.Freshness.Complete || len(got.Freshness.Gaps) != 0 {
 		t.Errorf("got %+v; nothing is missing", got.Freshness)
+	}
+	// By model, and for whom a node is reserved.
+	for path, want := range map[string]struct {
+		code int
+		body string
+	}{
+		"/v1/slots?gpus=8":                            {http.StatusOK, `"gpu_model":"gb200"`},
+		"/v1/slots?gpus=8&gpu_model=gb200":            {http.StatusOK, `"total":1`},
+		"/v1/slots?gpus=8&gpu_model=h100":             {http.StatusOK, `"total":0,"domains":[]`},
+		"/v1/slots?gpus=12":                           {http.StatusOK, `"total":0`}, // n3 is reserved
+		"/v1/slots?gpus=12&tenant=team":               {http.StatusOK, `"total":1`},
+		"/v1/fragmentation":                           {http.StatusOK, `"models":[{"gpu_model":"gb200","gpus_per_node":4,"domains":1,"free_nodes":2,`},
+		"/v1/fragmentation?tenant=team":               {http.StatusOK, `"models":[{"gpu_model":"gb200","gpus_per_node":4,"domains":1,"free_nodes":3,`},
+		"/v1/slots?gpus=8&gpu_model=gb200&cluster=c9": {http.StatusServiceUnavailable, "ask again, or without gpu_model and tenant"},
+	} {
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+		if rec.Code != want.code || !strings.Contains(rec.Body.String(), want.body) {
+			t.Errorf("%s: got %d %s, want %s", path, rec.Code, rec.Body, want.body)
+		}
 	}
 	// A move that no pass judges.
 	_, moved, err := event.Encode(&event.Membership{Cluster: "c1", Node: "n0", Source: "nvml", ObservedAtMs: now().UnixMilli(),

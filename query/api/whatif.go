@@ -51,11 +51,13 @@ type WhatIfAnswer struct {
 type Useful struct {
 	GPUsPerNode int `json:"gpus_per_node"`
 	advise.Fragmentation
+	Models []advise.ModelFragmentation `json:"models" doc:"The same of each GPU model, by name and the unknown last: a gang is of one model, so that slots are counted of each and summed."`
 }
 
-func (s *Server) useful(snap *advise.Snapshot, now time.Time) Useful {
-	v := snap.View()
-	return Useful{GPUsPerNode: snap.Topology.GPUsPerNode, Fragmentation: advise.Fragment(&v, s.advisor.cfg.Mix, now.Unix())}
+func (s *Server) useful(snap *advise.Snapshot, tenant string, now time.Time) Useful {
+	v, out := s.advisor.cfg.Seen(snap, tenant), Useful{GPUsPerNode: snap.Topology.GPUsPerNode}
+	out.Fragmentation, out.Models = advise.Fragment(&v, s.advisor.cfg.Mix, now.Unix())
+	return out
 }
 
 func (s *Server) whatIf(_ context.Context, in *struct{ Body whatIfBody }) (*Change, error) {
@@ -82,7 +84,7 @@ func (s *Server) whatIf(_ context.Context, in *struct{ Body whatIfBody }) (*Chan
 		return nil, err
 	}
 	out := &Change{
-		Cluster: v.Cluster, AsOf: v.AsOf(), Before: s.useful(v.Snapshot, now), After: s.useful(after, now),
+		Cluster: v.Cluster, AsOf: v.AsOf(), Before: s.useful(v.Snapshot, "", now), After: s.useful(after, "", now),
 		Affects: append([]string{}, affected...), DrainBy: drainedBy(after, drained, now),
 		Freshness: liveFreshness(s.advisor.feed.Sources(), []*live.View{v}, v.Cluster, now),
 	}
@@ -122,8 +124,9 @@ func drainedBy(snap *advise.Snapshot, drained []int32, now time.Time) *time.Time
 
 type fragmentationParam struct {
 	ClusterParam
-	Since time.Time `query:"since" doc:"RFC 3339: history from then on; empty = none."`
-	GPUs  uint32    `query:"gpus" minimum:"1" maximum:"65535" default:"64" doc:"Slot size of the history; one that capacity is counted for, or above one node's GPUs."`
+	Tenant string    `query:"tenant" maxLength:"1024" doc:"Account or reservation: free nodes reserved for it count now."`
+	Since  time.Time `query:"since" doc:"RFC 3339: history from then on; empty = none."`
+	GPUs   uint32    `query:"gpus" minimum:"1" maximum:"65535" default:"64" doc:"Slot size of the history; one that capacity is counted for, or above one node's GPUs."`
 }
 
 // FragmentationNow is Useful of each cluster, with history.
@@ -131,6 +134,7 @@ type FragmentationNow struct {
 	AsOf     time.Time              `json:"as_of"`
 	Clusters []ClusterFragmentation `json:"clusters"`
 	History  []read.FragmentedAt    `json:"history" doc:"Oldest first, from when something was known; empty unless since is given."`
+	Basis    string                 `json:"history_basis" doc:"What the history rests on where that is not what now does."`
 
 	Freshness read.Freshness `json:"freshness"`
 }
@@ -153,7 +157,7 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 			return nil, err
 		}
 	}
-	out := &FragmentationNow{AsOf: now, Clusters: []ClusterFragmentation{}, History: []read.FragmentedAt{}}
+	out := &FragmentationNow{AsOf: now, Clusters: []ClusterFragmentation{}, History: []read.FragmentedAt{}, Basis: read.FragmentedBasis}
 	if s.advisor.feed == nil || s.advisor.feed.Clusters("") == nil {
 		_, refusal := s.advisor.view(in.Cluster)
 		return nil, noAdvice(refusal)
@@ -164,12 +168,12 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 		if at := v.AsOf(); at.Before(out.AsOf) {
 			out.AsOf = at
 		}
-		c := ClusterFragmentation{Cluster: name, UsefulNow: s.useful(v.Snapshot, now), Domains: len(v.Snapshot.Topology.Domains), Probed: v.Snapshot.Probed(), Estimates: 1}
+		c := ClusterFragmentation{Cluster: name, UsefulNow: s.useful(v.Snapshot, in.Tenant, now), Domains: len(v.Snapshot.Topology.Domains), Probed: v.Snapshot.Probed(), Estimates: 1}
 		if age, known := v.Age(now); known {
 			seconds := age.Seconds()
 			c.AgeS = &seconds
 		}
-		view := v.Snapshot.View()
+		view := s.advisor.cfg.Seen(v.Snapshot, in.Tenant)
 		c.Entropy = advise.Entropy(view.Free)
 		if v.Snapshot.Held > 0 {
 			c.Estimates = float64(v.Snapshot.Estimated) / float64(v.Snapshot.Held)
@@ -196,32 +200,38 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 }
 
 // liveSlots counts slots from the advisor's picture; nil where there is none that is fresh enough.
-func (s *Server) liveSlots(cluster string, n uint32) *read.Slots {
+func (s *Server) liveSlots(in *slotsParam) *read.Slots {
 	if s.advisor.feed == nil {
 		return nil
 	}
 	now := s.deps.Now()
-	out := &read.Slots{GPUs: n, Domains: []read.DomainSlot{}, Basis: read.SlotBasis}
+	out := &read.Slots{GPUs: in.GPUs, Domains: []read.DomainSlot{}, Basis: read.SlotBasis}
 	var used []*live.View
-	for name, v := range s.advisor.feed.Clusters(cluster) {
+	for name, v := range s.advisor.feed.Clusters(in.Cluster) {
 		age, known := v.Age(now)
 		if !known || age > s.advisor.cfg.StaleAfter {
 			return nil
 		}
 		used = append(used, v)
-		for _, d := range v.Snapshot.Slots(int32(n)) {
-			label := (*string)(nil)
+		for _, d := range s.advisor.cfg.Slots(v.Snapshot, int32(in.GPUs), in.Tenant) {
+			if in.GPUModel != "" && d.Model != in.GPUModel {
+				continue
+			}
+			var model, label *string
+			if d.Model != "" {
+				model = &d.Model
+			}
 			if s.deps.Reader != nil {
 				label = s.deps.Reader.Label(name, d.ID)
 			}
 			out.Total += uint32(d.Slots)
 			out.Domains = append(out.Domains, read.DomainSlot{
-				Cluster: name, Domain: d.ID, Label: label, Slots: uint32(d.Slots), GPUsFree: uint32(d.Free), Probe: uint32(d.Probe),
-				Stranded: uint32(max(0, d.Free-d.Slots*int32(n))), Usable: uint32(d.Usable),
+				Cluster: name, Domain: d.ID, Label: label, Model: model, Slots: uint32(d.Slots), GPUsFree: uint32(d.Free), Probe: uint32(d.Probe),
+				Stranded: uint32(max(0, d.Free-d.Slots*int32(in.GPUs))), Usable: uint32(d.Usable),
 			})
 		}
 	}
-	if len(out.Domains) == 0 {
+	if len(used) == 0 || len(out.Domains) == 0 && in.GPUModel == "" {
 		return nil
 	}
 	slices.SortStableFunc(out.Domains, func(a, b read.DomainSlot) int {
@@ -233,7 +243,7 @@ func (s *Server) liveSlots(cluster string, n uint32) *read.Slots {
 		}
 		return 1
 	})
-	out.Freshness = liveFreshness(s.advisor.feed.Sources(), used, cluster, now)
+	out.Freshness = liveFreshness(s.advisor.feed.Sources(), used, in.Cluster, now)
 	return out
 }
 

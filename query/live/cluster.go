@@ -262,12 +262,13 @@ func (c *cluster) holds(key string, cur, next *run, p *event.Placement, now int6
 
 // price gives a hold what is known of another of the same run: its priority and what it would cost to move it.
 func price(h, from *advise.Hold) {
-	h.Priority, h.Preemptible, h.Restart, h.Saved, h.SaveEvery = from.Priority, from.Preemptible, from.Restart, from.Saved, from.SaveEvery
+	h.Priority, h.Preemptible, h.PreemptibleFrom = from.Priority, from.Preemptible, from.PreemptibleFrom
+	h.Restart, h.Saved, h.SaveEvery = from.Restart, from.Saved, from.SaveEvery
 }
 
 func samePrice(a, b *advise.Hold) bool {
 	same := a.Priority == b.Priority || a.Priority != nil && b.Priority != nil && *a.Priority == *b.Priority
-	return same && a.Preemptible == b.Preemptible && a.Restart == b.Restart && a.Saved == b.Saved && a.SaveEvery == b.SaveEvery
+	return same && a.Preemptible == b.Preemptible && a.PreemptibleFrom == b.PreemptibleFrom && a.Restart == b.Restart && a.Saved == b.Saved && a.SaveEvery == b.SaveEvery
 }
 
 // tell adds what a record says of it. Who says how often work is saved and not when it was last has saved none since the
@@ -279,6 +280,9 @@ func tell(h *advise.Hold, p *event.Placement) {
 	if p.Preemptible != nil {
 		h.Preemptible = p.GetPreemptible()
 	}
+	if p.PreemptibleMs != nil {
+		h.PreemptibleFrom = seconds(p.GetPreemptibleMs())
+	}
 	if p.RestartMs != nil {
 		h.Restart = p.GetRestartMs() / 1000
 	}
@@ -289,6 +293,9 @@ func tell(h *advise.Hold, p *event.Placement) {
 		h.Saved = p.GetCheckpointMs() / 1000
 	}
 }
+
+// seconds rounds up: what may be done from then on may not be done before.
+func seconds(ms int64) int64 { return (ms + 999) / 1000 }
 
 // hold brings a run's nodes into the state.
 func (c *cluster) hold(h *advise.Hold) bool {

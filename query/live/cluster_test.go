@@ -201,6 +201,14 @@ func TestAHoldTellsWhatItWouldCostToMoveIt(t *testing.T) {
 	want(c.state.Holding(key), 300, start, 1800)
 	c.placement(edit(record(event.State_RUNNING, 3, "d0n0"), func(p *event.Placement) { p.CheckpointMs = ptr((start + 600) * 1000) }), start)
 	want(c.state.Holding(key), 300, start+600, 1800)
+	// From when on it may be ended is kept likewise, and never early.
+	if !c.placement(edit(record(event.State_RUNNING, 4, "d0n0"), func(p *event.Placement) { p.PreemptibleMs = ptr(start*1000 + 900_001) }), start) {
+		t.Error("when it may be ended is a change")
+	}
+	c.placement(record(event.State_RUNNING, 5, "d0n0"), start)
+	if h := c.state.Holding(key); h.PreemptibleFrom != start+901 {
+		t.Errorf("may be ended from %d, want %d", h.PreemptibleFrom, start+901)
+	}
 }
 
 func TestModelsOfNodesBecomeThatOfTheirDomain(t *testing.T) {

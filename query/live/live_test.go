@@ -98,10 +98,10 @@ func TestAfterARestartAPlanKnowsWhomToAskForRoom(t *testing.T) {
 		`INSERT INTO placements (cluster, job_id, attempt, valid_from, valid_to, nodes, node_gpus, version)
 			SELECT 'c1', ['low', 'kept', 'silent'][number + 1], 'r0', '2026-11-30 12:00:00', '2200-01-01',
 				[concat('n', toString(2 * number)), concat('n', toString(2 * number + 1))], [4, 4], 1 FROM numbers(3)`,
-		`INSERT INTO attempts (cluster, job_id, attempt, state, start, priority, preemptible, checkpoint, checkpoint_every_ms, restart_ms, version) VALUES
-			('c1', 'low', 'r0', 'running', '2026-11-30 12:00:00', -2, true, '2026-11-30 12:40:00', NULL, 600000, 1),
-			('c1', 'kept', 'r0', 'running', '2026-11-30 12:00:00', 3, false, NULL, 1800000, 60000, 1),
-			('c1', 'silent', 'r0', 'running', '2026-11-30 12:00:00', NULL, NULL, NULL, NULL, NULL, 1)`,
+		`INSERT INTO attempts (cluster, job_id, attempt, state, start, priority, preemptible, preemptible_from, checkpoint, checkpoint_every_ms, restart_ms, version) VALUES
+			('c1', 'low', 'r0', 'running', '2026-11-30 12:00:00', -2, true, '2026-11-30 12:30:00', '2026-11-30 12:40:00', NULL, 600000, 1),
+			('c1', 'kept', 'r0', 'running', '2026-11-30 12:00:00', 3, false, NULL, NULL, 1800000, 60000, 1),
+			('c1', 'silent', 'r0', 'running', '2026-11-30 12:00:00', NULL, NULL, NULL, NULL, NULL, NULL, 1)`,
 	} {
 		if err := db.Conn.Exec(t.Context(), q); err != nil {
 			t.Fatalf("%v in:\n%s", err, q)
@@ -119,18 +119,19 @@ func TestAfterARestartAPlanKnowsWhomToAskForRoom(t *testing.T) {
 	type price struct {
 		Priority                  *int64
 		Preemptible               bool
+		PreemptibleFrom           int64
 		Restart, Saved, SaveEvery int64
 	}
 	for job, want := range map[string]price{
-		"low":    {ptr(int64(-2)), true, 600, noon.Unix() + 2400, 0},
-		"kept":   {ptr(int64(3)), false, 60, noon.Unix(), 1800}, // saved since its start, as far as told
+		"low":    {ptr(int64(-2)), true, noon.Unix() + 1800, 600, noon.Unix() + 2400, 0},
+		"kept":   {ptr(int64(3)), false, 0, 60, noon.Unix(), 1800}, // saved since its start, as far as told
 		"silent": {Restart: -1},
 	} {
 		h := s.clusters["c1"].state.Holding(runKey(job, ""))
 		if h == nil {
 			t.Fatalf("job %s holds nothing", job)
 		}
-		if got := (price{h.Priority, h.Preemptible, h.Restart, h.Saved, h.SaveEvery}); !reflect.DeepEqual(got, want) {
+		if got := (price{h.Priority, h.Preemptible, h.PreemptibleFrom, h.Restart, h.Saved, h.SaveEvery}); !reflect.DeepEqual(got, want) {
 			t.Errorf("job %s: got %+v, want %+v", job, got, want)
 		}
 	}

@@ -299,6 +299,7 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 
 		Priority        *int64 `ch:"priority"`
 		Preemptible     *bool  `ch:"preemptible"`
+		PreemptibleFrom *int64 `ch:"preemptible_ms"`
 		Checkpoint      *int64 `ch:"checkpoint_ms"`
 		CheckpointEvery *int64 `ch:"checkpoint_every_ms"`
 		RestartTakes    *int64 `ch:"restart_ms"`
@@ -333,8 +334,8 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 				one.limit = r.End.Unix() - one.start
 			}
 		}
-		tell(h, &event.Placement{Priority: r.Priority, Preemptible: r.Preemptible, CheckpointMs: r.Checkpoint,
-			CheckpointEveryMs: r.CheckpointEvery, RestartMs: r.RestartTakes})
+		tell(h, &event.Placement{Priority: r.Priority, Preemptible: r.Preemptible, PreemptibleMs: r.PreemptibleFrom,
+			CheckpointMs: r.Checkpoint, CheckpointEveryMs: r.CheckpointEvery, RestartMs: r.RestartTakes})
 		h.End = c.history[[2]string{r.User, r.Name}].end(one.start, one.limit, now.Unix())
 		for i, node := range r.Nodes {
 			n, ok := c.state.Topology.Node(node)

@@ -94,6 +94,26 @@ func BenchmarkReport(b *testing.B) {
 	}
 }
 
+// BenchmarkFragmentation tells the history of a week of 10,008 GPUs: a change of capacity every five minutes in each of 139
+// domains, and what 2,502 nodes are told again every hour.
+func BenchmarkFragmentation(b *testing.B) {
+	r := filled(b,
+		`INSERT INTO membership (cluster, node, valid_from, valid_to, domain, generation, version)
+			SELECT 'c', concat('n', toString(number)), '2026-01-01', '2200-01-01', concat('d', toString(number % 139)), 1, 1 FROM numbers(2502)`,
+		`INSERT INTO node_events (kafka_partition, kafka_offset, loaded_at, cluster, node, source, gpus_present, gpu_model, observed_at, revision)
+			SELECT 0, number, toDateTime64('2026-11-21 00:00:00', 3) + 3600 * intDiv(number, 2502) AS at, 'c', concat('n', toString(number % 2502)), 'slurm', 4, 'gb200', at, number
+			FROM numbers(2502 * 24 * 8)`,
+		`INSERT INTO domain_capacity (cluster, domain, minute, nodes, nodes_free, gpus, gpus_usable, gpus_free, slot_sizes, slots, node_ends, gpus_basis, version)
+			SELECT 'c', concat('d', toString(number % 139)), toDateTime('2026-11-22 00:00:00') + 300 * intDiv(number, 139), 18, number % 18, 72, 72,
+			4 * (number % 18), [1, 4, 64], [1, 1, 0], arrayMap(i -> toDateTime('2026-11-30 00:00:00') + i, range(18 - number % 18)), 'exact', 1 FROM numbers(139 * 2200)`)
+	for b.Loop() {
+		history, err := r.FragmentationSince(context.Background(), "", noon.Add(-7*24*time.Hour), noon, 64, advise.DefaultConfig().Mix)
+		if err != nil || len(history) != historyPoints {
+			b.Fatal(len(history), err)
+		}
+	}
+}
+
 // BenchmarkFreshness asks what waits to be judged among two hours at 200 records a second, nothing remembered.
 func BenchmarkFreshness(b *testing.B) {
 	r := filled(b,

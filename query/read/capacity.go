@@ -52,6 +52,7 @@ type capacityRow struct {
 	GPUsFree    uint32    `ch:"gpus_free"`
 	SlotSizes   []uint16  `ch:"slot_sizes"`
 	Slots       []uint32  `ch:"slots"`
+	NodeEnds    []uint32  `ch:"node_ends"` // of a history only
 	Basis       string    `ch:"gpus_basis"`
 	Version     uint64    `ch:"version"`
 	IsDeleted   uint8     `ch:"is_deleted"`
@@ -221,6 +222,7 @@ type DomainSlot struct {
 	Cluster  string  `json:"cluster"`
 	Domain   string  `json:"domain"`
 	Label    *string `json:"label"`
+	Model    *string `json:"gpu_model" doc:"Null when not known: nobody tells, its nodes disagree, or the advisor's picture is not fresh."`
 	Slots    uint32  `json:"slots"`
 	GPUsFree uint32  `json:"gpus_free"`
 	Probe    uint32  `json:"gpus_probe" doc:"Of gpus_free: held by probe jobs, which any real job may evict."`

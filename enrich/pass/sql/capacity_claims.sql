@@ -1,10 +1,10 @@
 -- The GPUs that placements of a cluster held over a time, one row a node; gpus -1 = how many is not known. A job is
 -- looked for in all its versions, since an old one may still say what a newer one has ended.
 -- Parameters: cluster, first, last (Unix ms).
-SELECT node, ifNull(toInt32(held), -1) AS gpus, probe, toUnixTimestamp64Milli(valid_from) AS since, toUnixTimestamp64Milli(valid_to) AS until
+SELECT node, ifNull(toInt32(held), -1) AS gpus, probe, ifNull(toUnixTimestamp64Milli(expected_end), 0) AS expected, toUnixTimestamp64Milli(valid_from) AS since, toUnixTimestamp64Milli(valid_to) AS until
 FROM
 (
-    SELECT valid_from, valid_to, nodes, node_gpus, probe, is_deleted
+    SELECT valid_from, valid_to, nodes, node_gpus, probe, expected_end, is_deleted
     FROM placements
     WHERE cluster = {cluster:String} AND job_id IN
     (

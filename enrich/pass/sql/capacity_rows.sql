@@ -1,6 +1,6 @@
 -- The capacity rows of a cluster over a time. Parameters: cluster, first, last (Unix s).
 SELECT domain, toInt64(toUnixTimestamp(minute)) AS at, nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe,
-       gpus_free, slot_sizes, slots, gpus_basis
+       gpus_free, slot_sizes, slots, arrayMap(x -> toUnixTimestamp(x), node_ends), gpus_basis
 FROM
 (
     SELECT *

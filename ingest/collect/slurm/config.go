@@ -41,7 +41,7 @@ type Config struct {
 	// Probes are the verification jobs that any real job may evict.
 	Probes []Match `yaml:"probes"`
 	// Preemptible are the jobs that may be ended for one of higher priority, as PreemptMode of their QOS or partition says:
-	// a job's own record does not tell. Empty = not known of any.
+	// a job's own record tells no more than when its PreemptExemptTime has passed. Empty = not known of any.
 	Preemptible []Match `yaml:"preemptible"`
 }
 

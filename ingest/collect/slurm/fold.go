@@ -116,6 +116,9 @@ func (f *folder) fold(j *slurmjson.Job, s jobState, source string) (*run, error)
 	if p.StartMs == nil && !s.requeued {
 		return nil, drop("no_start", "job %d is %s and has no start time", j.JobID, p.StateRaw)
 	}
+	if s.state.Holding() && !s.requeued && !j.Preemptable.Before(j.Start) { // one before the start is of another run
+		p.PreemptibleMs = event.Millis(j.Preemptable)
+	}
 	if j.Resize.After(j.Start) {
 		r.resized = j.Resize
 	}

@@ -145,6 +145,36 @@ func TestGPUsOfNodes(t *testing.T) {
 	}
 }
 
+// TestAJobMayBePreemptedFromWhenItsExemptTimeHasPassed: only of a run that holds nodes, and only where Slurm says when.
+func TestAJobMayBePreemptedFromWhenItsExemptTimeHasPassed(t *testing.T) {
+	for name, c := range map[string]struct {
+		members string
+		want    int64 // Unix seconds; 0 = not told
+	}{
+		"as an object":                    {running + `,"preemptable_time":{"set":true,"infinite":false,"number":1795960796}`, 1795960796},
+		"as Unix seconds":                 {running + `,"preemptable_time":1795960796`, 1795960796},
+		"its start, without an exemption": {running + `,"preemptable_time":1795959896`, 1795959896},
+		"0 is not told":                   {running + `,"preemptable_time":{"set":true,"infinite":false,"number":0}`, 0},
+		"unset":                           {running + `,"preemptable_time":{"set":false,"infinite":false,"number":7}`, 0},
+		"infinite":                        {running + `,"preemptable_time":{"set":true,"infinite":true,"number":0}`, 0},
+		"no such member":                  {running, 0},
+		"one of an earlier run":           {running + `,"preemptable_time":1795959895`, 0},
+		"a job that waits":                {`"job_state":["PENDING"],"preemptable_time":1795960796`, 0},
+		"a job that has ended":            {`"job_state":["COMPLETED"],"start_time":1795959896,"end_time":1795959996,"nodes":"n1","preemptable_time":1795960796`, 0},
+		"a requeued one that lets go":     {`"job_state":["PENDING","COMPLETING"],"start_time":1795959896,"nodes":"n1","preemptable_time":1795960796`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _, err := foldJSON(t, c.members)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.rec.GetPreemptibleMs(); got != c.want*1000 || (r.rec.PreemptibleMs != nil) != (c.want != 0) {
+				t.Errorf("may be preempted from %v on, want %d s", r.rec.PreemptibleMs, c.want)
+			}
+		})
+	}
+}
+
 func TestRequestAndIntent(t *testing.T) {
 	pending := `"job_state":["PENDING"],`
 	for name, c := range map[string]struct {

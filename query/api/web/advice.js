@@ -1,7 +1,7 @@
 // Advice: where a job would best go, asked of POST /v1/advice.
 import { box, copyable, h, put, table } from "./dom.js";
 import { Refusal, get, post } from "./api.js";
-import { figure, plural, span, unknown } from "./words.js";
+import { clock, figure, plural, span, unknown } from "./words.js";
 
 const part = (n, of) => (of === 0 ? "-" : `${figure(n)} (${Math.round((100 * n) / of)} %)`);
 
@@ -102,7 +102,7 @@ export function open(root, route, shell) {
         { head: "Lost GPU-hours", cell: (c) => (c.lost_gpu_hours ? c.lost_gpu_hours.map((n) => n.toFixed(0)).join(" to ") : unknown()) },
         { head: "Slots left", cell: (c) => (c.frag ? `${c.frag.slots_after} of ${c.frag.slots_before}` : unknown()) },
       ], a.candidates),
-      a.make_room?.moves?.length ? h("section", { class: "panel" }, h("h2", null, "Who would have to make room"), h("ul", null, a.make_room.moves.map((m) => h("li", null, `job ${m.job}: `, figure(m.nodes), ` nodes${m.from ? ` from ${m.from}` : ""}${m.to ? ` to ${m.to}` : ""}`)))) : null,
+      a.make_room?.moves?.length ? h("section", { class: "panel" }, h("h2", null, "Who would have to make room"), h("ul", null, a.make_room.moves.map((m) => h("li", null, `job ${m.job}: `, figure(m.nodes), ` nodes${m.from ? ` from ${m.from}` : ""}${m.to ? ` to ${m.to}` : ""}${m.not_before ? `, not before ${clock(m.not_before)}` : ""}`)))) : null,
       h("p", { class: "muted" }, `Good for ${a.expires_in_s ?? "?"} s. Two askers may be told the same place.`));
   }
 

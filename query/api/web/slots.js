@@ -1,7 +1,7 @@
 // Slots: how many jobs of a size would fit now, where, and how that falls off with size.
 import { box, h, put, s, table } from "./dom.js";
 import { Refusal, get } from "./api.js";
-import { clock, domainHref, figure, plural } from "./words.js";
+import { clock, domainHref, figure, plural, unknown } from "./words.js";
 import { whatIf } from "./whatif.js";
 
 export function open(root, route, shell) {
@@ -62,10 +62,12 @@ export function open(root, route, shell) {
       h("p", { class: "summary" }, `${plural(free, "GPU")} free in all, ${stranded.toLocaleString("en")} of them stranded: free, but in no slot of this size. It counts ${answer.basis}.`));
     const ordered = [...answer.domains].sort((a, b) => b.slots - a.slots || b.gpus_free - a.gpus_free || ((a.label ?? a.domain) < (b.label ?? b.domain) ? -1 : 1));
     const several = new Set(ordered.map((d) => d.cluster)).size > 1;
+    const mixed = new Set(ordered.map((d) => d.gpu_model ?? null)).size > 1;
     put(answerAt,
       table(`${plural(answer.domains.length, "domain")}, most slots first`, [
         { head: "Domain", cell: (d) => h("a", { href: domainHref(d.cluster, d.domain) }, d.label ?? d.domain) },
         ...(several ? [{ head: "Cluster", cell: (d) => d.cluster }] : []),
+        ...(mixed ? [{ head: "GPU model", cell: (d) => d.gpu_model ?? unknown() }] : []),
         { head: `Slots of ${gpus}`, number: true, cell: (d) => figure(d.slots) }, { head: "Free", number: true, cell: (d) => figure(d.gpus_free) },
         { head: "Stranded", number: true, cell: (d) => figure(d.gpus_stranded) }, { head: "Usable", number: true, cell: (d) => figure(d.gpus_usable) },
       ], ordered.slice(0, 200)),

@@ -18,7 +18,8 @@ WITH held AS
 SELECT h.cluster AS cluster, h.job_id AS job_id, h.attempt AS attempt, h.nodes AS nodes, h.node_gpus AS node_gpus,
        h.probe AS probe, r.name AS name, r.user AS user, r.account AS account, r.service_class AS service_class,
        r.start AS start, r.expected_end AS expected_end, notEmpty(r.components) AS het, r.sources AS sources,
-       r.priority AS priority, r.preemptible AS preemptible, toUnixTimestamp64Milli(r.checkpoint) AS checkpoint_ms,
+       r.priority AS priority, r.preemptible AS preemptible, toUnixTimestamp64Milli(r.preemptible_from) AS preemptible_ms,
+       toUnixTimestamp64Milli(r.checkpoint) AS checkpoint_ms,
        r.checkpoint_every_ms AS checkpoint_every_ms, r.restart_ms AS restart_ms
 FROM held AS h
 INNER JOIN

@@ -1,6 +1,6 @@
 -- The capacity of every known domain as it stood at a moment. Parameters: cluster ('' = any but probe_cluster), domain ('' = any), at.
 SELECT cluster, domain, minute, nodes, nodes_usable, nodes_free, gpus, gpus_usable, gpus_held, gpus_probe, gpus_free,
-       slot_sizes, slots, gpus_basis, version
+       slot_sizes, slots, arrayMap(x -> toUnixTimestamp(x), node_ends) AS node_ends, gpus_basis, version
 FROM
 (
     SELECT *

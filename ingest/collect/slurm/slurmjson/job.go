@@ -50,6 +50,8 @@ type Job struct {
 	// Times are UTC. Start and End of a pending job lie in the future: they are the scheduler's plan. A job cancelled
 	// while pending has Start equal to End, or no Start.
 	Submit, Eligible, Start, End, Suspend, Resize, Preempt time.Time
+	// Preemptable is from when on the job may be preempted: its PreemptExemptTime has passed then.
+	Preemptable time.Time
 	// PreSusSeconds is how long the job ran before its last suspension.
 	PreSusSeconds *uint64
 	TimeLimit     Limit

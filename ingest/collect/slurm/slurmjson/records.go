@@ -8,233 +8,11 @@ import (
 )
 
 // job reads one job of any flavour and version. A member that both flavours have with different shapes is told apart by
-// its shape, so no version switch is needed.
+// its shape, so no version switch is needed. Each part of a job reads the members that are its own.
 func (r *reader) job() *Job {
 	j := &Job{}
 	r.object(func(key string) {
-		switch key {
-		case "cluster":
-			j.Cluster = r.word()
-		case "job_id":
-			j.JobID = r.jobID()
-		case "step_id": // v0.0.44
-			r.object(func(key string) {
-				if key == "sluid" {
-					j.SLUID = r.str()
-				} else {
-					r.skip()
-				}
-			})
-		case "sluid":
-			j.SLUID = r.str()
-		case "original_sluid":
-			j.OriginalSLUID = r.str()
-		case "restart_cnt":
-			j.RestartCnt = r.u32()
-		case "priority":
-			j.Priority = r.u32()
-
-		case "array_job_id":
-			j.ArrayJobID = r.id()
-		case "array_task_id":
-			j.ArrayTaskID = r.u32()
-		case "array_task_string":
-			j.ArrayTaskString = r.str()
-		case "array":
-			r.object(func(key string) {
-				switch key {
-				case "job_id":
-					j.ArrayJobID = r.id()
-				case "task_id":
-					j.ArrayTaskID = r.u32()
-				case "task":
-					j.ArrayTaskString = r.str()
-				default:
-					r.skip()
-				}
-			})
-		case "het_job_id":
-			j.HetJobID = r.id()
-		case "het_job_offset":
-			j.HetOffset = r.u32()
-		case "het_job_id_set":
-			j.HetSet = r.str()
-		case "het":
-			r.object(func(key string) {
-				switch key {
-				case "job_id":
-					j.HetJobID = r.id()
-				case "job_offset":
-					j.HetOffset = r.u32()
-				default:
-					r.skip()
-				}
-			})
-
-		case "name":
-			j.Name = r.str()
-		case "user_name", "user":
-			j.User = r.word()
-		case "account":
-			j.Account = r.word()
-		case "partition":
-			j.Partition = r.word()
-		case "qos":
-			j.QOS = r.word()
-		case "resv_name":
-			j.Reservation = r.word()
-		case "reservation":
-			r.object(func(key string) {
-				if key == "name" {
-					j.Reservation = r.word()
-				} else {
-					r.skip()
-				}
-			})
-
-		case "job_state":
-			j.States = r.words()
-		case "state": // an object in accounting, a list in jobs/state
-			if r.kind() != '{' {
-				j.States = r.words()
-				return
-			}
-			j.Accounting = true
-			r.object(func(key string) {
-				switch key {
-				case "current":
-					j.States = r.words()
-				case "reason":
-					j.StateReason = r.word()
-				default:
-					r.skip()
-				}
-			})
-		case "state_reason":
-			j.StateReason = r.word()
-		case "state_description":
-			j.StateDescription = r.str()
-
-		case "submit_time":
-			j.Submit = r.time()
-		case "eligible_time":
-			j.Eligible = r.time()
-		case "start_time":
-			j.Start = r.time()
-		case "end_time":
-			j.End = r.time()
-		case "suspend_time":
-			j.Suspend = r.time()
-		case "resize_time":
-			j.Resize = r.time()
-		case "preempt_time":
-			j.Preempt = r.time()
-		case "pre_sus_time": // seconds, although typed as a time
-			if n := r.number(); n.set {
-				j.PreSusSeconds = &n.n
-			}
-		case "time_limit":
-			j.TimeLimit = r.limit(time.Minute)
-		case "time":
-			j.Accounting = true
-			r.object(func(key string) {
-				switch key {
-				case "submission":
-					j.Submit = r.time()
-				case "eligible":
-					j.Eligible = r.time()
-				case "start":
-					j.Start = r.time()
-				case "end":
-					j.End = r.time()
-				case "limit":
-					j.TimeLimit = r.limit(time.Minute)
-				default:
-					r.skip()
-				}
-			})
-
-		case "nodes":
-			j.Nodes = hostlistOrNone(r.str())
-		case "scheduled_nodes":
-			j.ScheduledNodes = hostlistOrNone(r.str())
-		case "required_nodes":
-			j.RequiredNodes = hostlistOrNone(r.str())
-		case "excluded_nodes":
-			j.ExcludedNodes = hostlistOrNone(r.str())
-		case "node_count", "allocation_nodes":
-			j.NodeCount = r.u32()
-		case "gres_detail":
-			j.GresDetail = r.words()
-		case "job_resources":
-			r.jobResources(j)
-
-		case "tres_req_str":
-			j.TresReq = r.str()
-		case "tres_alloc_str":
-			j.TresAlloc = r.str()
-		case "tres":
-			r.object(func(key string) {
-				switch key {
-				case "requested":
-					j.TresReq = r.tresList()
-				case "allocated":
-					j.TresAlloc = r.tresList()
-				default:
-					r.skip()
-				}
-			})
-		case "tres_per_job":
-			j.TresPerJob = r.word()
-		case "tres_per_node":
-			j.TresPerNode = r.word()
-		case "tres_per_socket":
-			j.TresPerSocket = r.word()
-		case "tres_per_task":
-			j.TresPerTask = r.word()
-
-		case "segment_size":
-			j.SegmentSize = r.u32()
-		case "required_switches", "minimum_switches": // the second up to v0.0.41
-			j.RequiredSwitches = r.u32()
-		case "maximum_switch_wait_time":
-			if l := r.limit(time.Second); l.Set && !l.Infinite {
-				j.MaxSwitchWait = &l.Duration
-			}
-		case "flags":
-			j.Flags = r.words()
-		case "exclusive":
-			if w := r.words(); len(w) > 0 {
-				j.Exclusive = exclusiveWord(w[0])
-			}
-		case "shared": // v0.0.40 to v0.0.44: only some of its words say how exclusive the job is
-			for _, w := range r.words() {
-				if w = strings.ToUpper(w); w == "USER" || w == "MCS" || w == "TOPO" {
-					j.Exclusive = w
-				}
-			}
-		case "network":
-			j.Network = r.word()
-		case "comment": // an object in accounting
-			if r.kind() != '{' {
-				j.Comment = r.str()
-				return
-			}
-			r.object(func(key string) {
-				switch key {
-				case "job":
-					j.Comment = r.str()
-				case "administrator":
-					j.AdminComment = r.str()
-				default:
-					r.skip()
-				}
-			})
-		case "admin_comment":
-			j.AdminComment = r.str()
-		case "exit_code":
-			j.ExitCode = r.exitCode()
-		default:
+		if !(r.jobIdentity(j, key) || r.jobOwner(j, key) || r.jobState(j, key) || r.jobTimes(j, key) || r.jobNodes(j, key) || r.jobRequest(j, key)) {
 			r.skip()
 		}
 	})
@@ -246,6 +24,279 @@ func (r *reader) job() *Job {
 		j.ArrayTaskID = nil
 	}
 	return j
+}
+
+// jobIdentity reads which job and which run of it this is. It reports whether the member was one of these, as the other
+// parts do.
+func (r *reader) jobIdentity(j *Job, key string) bool {
+	switch key {
+	case "cluster":
+		j.Cluster = r.word()
+	case "job_id":
+		j.JobID = r.jobID()
+	case "step_id": // v0.0.44
+		r.object(func(key string) {
+			if key == "sluid" {
+				j.SLUID = r.str()
+			} else {
+				r.skip()
+			}
+		})
+	case "sluid":
+		j.SLUID = r.str()
+	case "original_sluid":
+		j.OriginalSLUID = r.str()
+	case "restart_cnt":
+		j.RestartCnt = r.u32()
+
+	case "array_job_id":
+		j.ArrayJobID = r.id()
+	case "array_task_id":
+		j.ArrayTaskID = r.u32()
+	case "array_task_string":
+		j.ArrayTaskString = r.str()
+	case "array":
+		r.object(func(key string) {
+			switch key {
+			case "job_id":
+				j.ArrayJobID = r.id()
+			case "task_id":
+				j.ArrayTaskID = r.u32()
+			case "task":
+				j.ArrayTaskString = r.str()
+			default:
+				r.skip()
+			}
+		})
+	case "het_job_id":
+		j.HetJobID = r.id()
+	case "het_job_offset":
+		j.HetOffset = r.u32()
+	case "het_job_id_set":
+		j.HetSet = r.str()
+	case "het":
+		r.object(func(key string) {
+			switch key {
+			case "job_id":
+				j.HetJobID = r.id()
+			case "job_offset":
+				j.HetOffset = r.u32()
+			default:
+				r.skip()
+			}
+		})
+	default:
+		return false
+	}
+	return true
+}
+
+// jobOwner reads whose job it is, under what it runs, and what people say of it.
+func (r *reader) jobOwner(j *Job, key string) bool {
+	switch key {
+	case "name":
+		j.Name = r.str()
+	case "user_name", "user":
+		j.User = r.word()
+	case "account":
+		j.Account = r.word()
+	case "partition":
+		j.Partition = r.word()
+	case "qos":
+		j.QOS = r.word()
+	case "priority":
+		j.Priority = r.u32()
+	case "resv_name":
+		j.Reservation = r.word()
+	case "reservation":
+		r.object(func(key string) {
+			if key == "name" {
+				j.Reservation = r.word()
+			} else {
+				r.skip()
+			}
+		})
+	case "comment": // an object in accounting
+		if r.kind() != '{' {
+			j.Comment = r.str()
+			break
+		}
+		r.object(func(key string) {
+			switch key {
+			case "job":
+				j.Comment = r.str()
+			case "administrator":
+				j.AdminComment = r.str()
+			default:
+				r.skip()
+			}
+		})
+	case "admin_comment":
+		j.AdminComment = r.str()
+	default:
+		return false
+	}
+	return true
+}
+
+// jobState reads how the job is, or how it ended.
+func (r *reader) jobState(j *Job, key string) bool {
+	switch key {
+	case "job_state":
+		j.States = r.words()
+	case "state": // an object in accounting, a list in jobs/state
+		if r.kind() != '{' {
+			j.States = r.words()
+			break
+		}
+		j.Accounting = true
+		r.object(func(key string) {
+			switch key {
+			case "current":
+				j.States = r.words()
+			case "reason":
+				j.StateReason = r.word()
+			default:
+				r.skip()
+			}
+		})
+	case "state_reason":
+		j.StateReason = r.word()
+	case "state_description":
+		j.StateDescription = r.str()
+	case "exit_code":
+		j.ExitCode = r.exitCode()
+	default:
+		return false
+	}
+	return true
+}
+
+// jobTimes reads when what happened to it, or may.
+func (r *reader) jobTimes(j *Job, key string) bool {
+	switch key {
+	case "submit_time":
+		j.Submit = r.time()
+	case "eligible_time":
+		j.Eligible = r.time()
+	case "start_time":
+		j.Start = r.time()
+	case "end_time":
+		j.End = r.time()
+	case "suspend_time":
+		j.Suspend = r.time()
+	case "resize_time":
+		j.Resize = r.time()
+	case "preempt_time":
+		j.Preempt = r.time()
+	case "preemptable_time":
+		j.Preemptable = r.time()
+	case "pre_sus_time": // seconds, although typed as a time
+		if n := r.number(); n.set {
+			j.PreSusSeconds = &n.n
+		}
+	case "time_limit":
+		j.TimeLimit = r.limit(time.Minute)
+	case "time":
+		j.Accounting = true
+		r.object(func(key string) {
+			switch key {
+			case "submission":
+				j.Submit = r.time()
+			case "eligible":
+				j.Eligible = r.time()
+			case "start":
+				j.Start = r.time()
+			case "end":
+				j.End = r.time()
+			case "limit":
+				j.TimeLimit = r.limit(time.Minute)
+			default:
+				r.skip()
+			}
+		})
+	default:
+		return false
+	}
+	return true
+}
+
+// jobNodes reads where it runs, and where it may.
+func (r *reader) jobNodes(j *Job, key string) bool {
+	switch key {
+	case "nodes":
+		j.Nodes = hostlistOrNone(r.str())
+	case "scheduled_nodes":
+		j.ScheduledNodes = hostlistOrNone(r.str())
+	case "required_nodes":
+		j.RequiredNodes = hostlistOrNone(r.str())
+	case "excluded_nodes":
+		j.ExcludedNodes = hostlistOrNone(r.str())
+	case "node_count", "allocation_nodes":
+		j.NodeCount = r.u32()
+	case "gres_detail":
+		j.GresDetail = r.words()
+	case "job_resources":
+		r.jobResources(j)
+	default:
+		return false
+	}
+	return true
+}
+
+// jobRequest reads what was asked for and what of it was given: TRES, topology and sharing.
+func (r *reader) jobRequest(j *Job, key string) bool {
+	switch key {
+	case "tres_req_str":
+		j.TresReq = r.str()
+	case "tres_alloc_str":
+		j.TresAlloc = r.str()
+	case "tres":
+		r.object(func(key string) {
+			switch key {
+			case "requested":
+				j.TresReq = r.tresList()
+			case "allocated":
+				j.TresAlloc = r.tresList()
+			default:
+				r.skip()
+			}
+		})
+	case "tres_per_job":
+		j.TresPerJob = r.word()
+	case "tres_per_node":
+		j.TresPerNode = r.word()
+	case "tres_per_socket":
+		j.TresPerSocket = r.word()
+	case "tres_per_task":
+		j.TresPerTask = r.word()
+
+	case "segment_size":
+		j.SegmentSize = r.u32()
+	case "required_switches", "minimum_switches": // the second up to v0.0.41
+		j.RequiredSwitches = r.u32()
+	case "maximum_switch_wait_time":
+		if l := r.limit(time.Second); l.Set && !l.Infinite {
+			j.MaxSwitchWait = &l.Duration
+		}
+	case "flags":
+		j.Flags = r.words()
+	case "exclusive":
+		if w := r.words(); len(w) > 0 {
+			j.Exclusive = exclusiveWord(w[0])
+		}
+	case "shared": // v0.0.40 to v0.0.44: only some of its words say how exclusive the job is
+		for _, w := range r.words() {
+			if w = strings.ToUpper(w); w == "USER" || w == "MCS" || w == "TOPO" {
+				j.Exclusive = w
+			}
+		}
+	case "network":
+		j.Network = r.word()
+	default:
+		return false
+	}
+	return true
 }
 
 // hostlistOrNone returns "" for the texts Slurm prints where there is no node list.
