@@ -74,7 +74,7 @@ func PlanRoom(s *Snapshot, v *View, need int32, priority *int64) *MakeRoom {
 	for _, o := range options {
 		groups := s.groups(int32(o.domain), priority, &room)
 		room.cheapest(groups, need-v.Free[o.domain])
-		if plan := s.rehouse(o.domain, room.chosen(groups, need-v.Free[o.domain])); plan != nil {
+		if plan := s.rehouse(v, o.domain, room.chosen(groups, need-v.Free[o.domain])); plan != nil {
 			plan.Nodes = need
 			return plan
 		}
@@ -218,8 +218,13 @@ func (r *roomScratch) chosen(groups []group, need int32) []group {
 
 // rehouse finds each job of the groups a place, the largest first, in the tightest other domain of such nodes that holds all
 // of it. Only nodes that anybody may take count: what is kept for the asker is not for those that make room for it.
-func (s *Snapshot) rehouse(domain int, groups []group) *MakeRoom {
+func (s *Snapshot) rehouse(v *View, domain int, groups []group) *MakeRoom {
 	free, from := slices.Clone(s.free), &s.Topology.Domains[domain]
+	for _, k := range v.kept {
+		if s.tenant[k.Node] == 0 {
+			free[s.Topology.Nodes[k.Node].Domain]--
+		}
+	}
 	plan := &MakeRoom{Opens: s.Topology.Domains[domain].ID, CostKnown: true}
 	var holds []*Hold
 	for _, g := range groups {

@@ -210,7 +210,7 @@ func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *ad
 			filled.MeasuredGBps = gbps
 		}
 	}
-	resp, err := a.cfg.AdviseAged(v.Snapshot, &filled, now, age(v, now))
+	resp, err := a.cfg.AdviseAged(v.Snapshot, &filled, now, age(v, now), nil)
 	if err == nil {
 		a.lagging(&resp.Snapshot, lag)
 		return resp, nil

@@ -335,7 +335,7 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 		}
 		tell(h, &event.Placement{Priority: r.Priority, Preemptible: r.Preemptible, CheckpointMs: r.Checkpoint,
 			CheckpointEveryMs: r.CheckpointEvery, RestartMs: r.RestartTakes})
-		h.End = c.history[[2]string{r.User, r.Name}].end(one.start, one.limit, now.Unix())
+		c.estimate(h, one, now.Unix())
 		for i, node := range r.Nodes {
 			n, ok := c.state.Topology.Node(node)
 			if !ok {

@@ -1,0 +1,106 @@
+package advise
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Places name clusters, queues and domains. A domain goes by its id; "id/partition" is one partition of it.
+type Places struct {
+	Clusters []string `yaml:"clusters"`
+	Queues   []string `yaml:"queues"`
+	Domains  []string `yaml:"domains"`
+}
+
+// Tenant is what one account may be advised: what May names, where an empty list names all, but for what MayNot names.
+type Tenant struct {
+	May    Places `yaml:"may"`
+	MayNot Places `yaml:"may_not"`
+}
+
+// Tenants say which account may be advised what.
+type Tenants struct {
+	// Unlisted accounts, and askers that name none, may be advised everything unless it is Forbid.
+	Unlisted string            `yaml:"unlisted"`
+	Accounts map[string]Tenant `yaml:"accounts"`
+}
+
+// What accounts that are not listed may be advised.
+const (
+	Allow  = "allow"
+	Forbid = "forbid"
+)
+
+// Refuse says why an asker may not be advised in a cluster and a queue at all; nil where it may.
+func (t *Tenants) Refuse(r *Request) *Refusal {
+	rule, listed := t.Accounts[r.Tenant]
+	refuse := func(detail, remedy string) *Refusal {
+		return &Refusal{Code: TenantForbidden, Detail: fmt.Sprintf("tenant %q %s", r.Tenant, detail), Remedy: remedy}
+	}
+	switch {
+	case !listed && t.Unlisted == Forbid:
+		return refuse("is not listed", "name as tenant an account that advise.tenants lists, or have it listed")
+	case !listed:
+		return nil
+	case barred(rule.May.Clusters, rule.MayNot.Clusters, r.Cluster):
+		return refuse(fmt.Sprintf("may not use cluster %q", r.Cluster), "ask for another cluster"+others(rule.May.Clusters))
+	case barred(rule.May.Queues, rule.MayNot.Queues, r.Queue):
+		return refuse(fmt.Sprintf("may not use queue %q", r.Queue), "name another queue"+others(rule.May.Queues))
+	}
+	return nil
+}
+
+func barred(may, mayNot []string, name string) bool {
+	return len(may) > 0 && !slices.Contains(may, name) || slices.Contains(mayNot, name)
+}
+
+func others(may []string) string {
+	if len(may) == 0 {
+		return ", or have advise.tenants changed"
+	}
+	return ": it may use " + strings.Join(may, ", ")
+}
+
+// closed gives the domains that an account may not use; nil for none.
+func (t *Tenants) closed(account string, topology *Topology) []bool {
+	rule := t.Accounts[account]
+	if len(rule.May.Domains) == 0 && len(rule.MayNot.Domains) == 0 {
+		return nil
+	}
+	out := make([]bool, len(topology.Domains))
+	if len(rule.May.Domains) > 0 {
+		for d := range out {
+			out[d] = true
+		}
+		for _, name := range rule.May.Domains {
+			for _, d := range topology.named(name) {
+				out[d] = false
+			}
+		}
+	}
+	for _, name := range rule.MayNot.Domains {
+		for _, d := range topology.named(name) {
+			out[d] = true
+		}
+	}
+	return out
+}
+
+// named gives the domains of an id, or the one of "id/partition".
+func (t *Topology) named(name string) []int32 {
+	if ids := t.ids[name]; ids != nil {
+		return ids
+	}
+	cut := strings.LastIndexByte(name, '/')
+	if cut < 0 {
+		return nil
+	}
+	ids := t.ids[name[:cut]]
+	for i, d := range ids {
+		if t.Domains[d].Partition == name[cut+1:] {
+			return ids[i : i+1]
+		}
+	}
+	return nil
+}
