@@ -1,5 +1,7 @@
 package advise
 
+import "time"
+
 // Response is advice: candidates, best first, and which to take. It is not a reservation: two askers may be told the same.
 type Response struct {
 	RequestID  string       `json:"request_id,omitempty"`
@@ -24,6 +26,9 @@ type Response struct {
 type SnapshotInfo struct {
 	Seq        uint64 `json:"seq"`
 	Generation uint64 `json:"generation"`
+	// AsOf is the past instant that was asked about: the cluster is then as is known of it today, but for what is only kept as
+	// last told: time limits, priorities, and what moving a job costs. Absent for now.
+	AsOf *time.Time `json:"as_of,omitempty"`
 	// AgeMS is null where the age is not known; such a picture is stale.
 	AgeMS *int64 `json:"age_ms"`
 	Stale bool   `json:"stale"`

@@ -89,13 +89,16 @@ func (s *Server) whatIf(_ context.Context, in *struct{ Body whatIfBody }) (*Chan
 	if r := in.Body.Ask; r != nil {
 		changed := *v
 		changed.Snapshot = after
-		out.Asked = &WhatIfAnswers{Before: s.answerFor(v, r), After: s.answerFor(&changed, r)}
+		if r.HoldS != 0 || r.AsOf != nil {
+			return nil, noAdvice(&advise.Refusal{Code: advise.InvalidRequest, Detail: "hold_s or as_of in what is asked before and after", Remedy: "leave them out"})
+		}
+		out.Asked = &WhatIfAnswers{Before: s.answerFor(v, r, now), After: s.answerFor(&changed, r, now)}
 	}
 	return out, nil
 }
 
-func (s *Server) answerFor(v *live.View, r *advise.Request) WhatIfAnswer {
-	resp, refusal := s.advisor.advise(v, r)
+func (s *Server) answerFor(v *live.View, r *advise.Request, now time.Time) WhatIfAnswer {
+	resp, refusal := s.advisor.advise(v, r, now)
 	return WhatIfAnswer{Advice: resp, Problem: refusal}
 }
 

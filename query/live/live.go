@@ -202,7 +202,7 @@ type View struct {
 // Age is how old the picture is, and why it cannot be told where it is not known; one of the past is as old as asked for. It counts from when all topics were
 // read to their end, or from when the cluster's slowest collector of jobs was due to have read its source again.
 func (v *View) Age(now time.Time) (age time.Duration, known bool) {
-	if !v.past.IsZero() {
+	if v.IsPast() {
 		return 0, true
 	}
 	if v.due.IsZero() {
@@ -235,9 +235,12 @@ func (v *View) Usual(user, name string) (seconds int64, gbps float64) {
 	return seconds, c.traffic[[2]string{user, name}]
 }
 
+// IsPast reports whether the picture is of an instant that is over, see Past.
+func (v *View) IsPast() bool { return !v.past.IsZero() }
+
 // AsOf is the time to which the picture is complete.
 func (v *View) AsOf() time.Time {
-	if !v.past.IsZero() {
+	if v.IsPast() {
 		return v.past
 	}
 	return v.session.caughtUp()
