@@ -14,7 +14,8 @@ type Request struct {
 	RequestID string `json:"request_id,omitempty"`
 	Tenant    string `json:"tenant,omitempty"`
 	Cluster   string `json:"cluster,omitempty"`
-	// Queue is where the job is to be submitted: a queue, or a partition of Slurm. It matters for tenants that may not use all.
+	// Queue is where the job is to be submitted: a queue or a partition of Slurm, or several with commas between. It matters for
+	// tenants that may not use all.
 	Queue string `json:"queue,omitempty"`
 	// Job, User and Name say whose job it is, where the caller knows: earlier runs of the same user and name tell how
 	// long it takes and how much it talks, and the answer is graded by what becomes of it.

@@ -45,7 +45,7 @@ func (t *Tenants) Refuse(r *Request) *Refusal {
 		return nil
 	case barred(rule.May.Clusters, rule.MayNot.Clusters, r.Cluster):
 		return refuse(fmt.Sprintf("may not use cluster %q", r.Cluster), "ask for another cluster"+others(rule.May.Clusters))
-	case barred(rule.May.Queues, rule.MayNot.Queues, r.Queue):
+	case slices.ContainsFunc(strings.Split(r.Queue, ","), func(queue string) bool { return barred(rule.May.Queues, rule.MayNot.Queues, queue) }):
 		return refuse(fmt.Sprintf("may not use queue %q", r.Queue), "name another queue"+others(rule.May.Queues))
 	}
 	return nil

@@ -49,3 +49,13 @@ func TestATenantsViewIsOfItsDomains(t *testing.T) {
 		}
 	}
 }
+
+// TestAJobOfSeveralQueuesMayUseAllOfThem: Slurm starts it in any.
+func TestAJobOfSeveralQueuesMayUseAllOfThem(t *testing.T) {
+	tenants := Tenants{Accounts: map[string]Tenant{"team-a": {May: Places{Queues: []string{"train", "batch"}}, MayNot: Places{Queues: []string{"batch-old"}}}}}
+	for queue, may := range map[string]bool{"train": true, "batch,train": true, "train,prod": false, "": false, "batch-old": false, "train,": false} {
+		if refusal := tenants.Refuse(&Request{Tenant: "team-a", Queue: queue}); (refusal == nil) != may {
+			t.Errorf("queue %q: got %v", queue, refusal)
+		}
+	}
+}
