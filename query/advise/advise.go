@@ -41,7 +41,7 @@ func (c *Config) AdviseAged(s *Snapshot, r *Request, now time.Time, age *time.Du
 		return nil, &Refusal{Code: TopologyUnknown, Detail: fmt.Sprintf("no node has a known domain, %d have none", len(s.Topology.Unknown)),
 			Remedy: "configure a source of topology for this cluster"}
 	}
-	if refusal := c.Tenants.Refuse(r); refusal != nil {
+	if refusal := c.Tenants.refuse(r); refusal != nil {
 		return nil, refusal
 	}
 	var err error

@@ -32,23 +32,31 @@ const (
 	Forbid = "forbid"
 )
 
-// Refuse says why an asker may not be advised in a cluster and a queue at all; nil where it may.
-func (t *Tenants) Refuse(r *Request) *Refusal {
-	rule, listed := t.Accounts[r.Tenant]
-	refuse := func(detail, remedy string) *Refusal {
-		return &Refusal{Code: TenantForbidden, Detail: fmt.Sprintf("tenant %q %s", r.Tenant, detail), Remedy: remedy}
-	}
+// Refuse says why an account may not be told anything of a cluster; nil where it may.
+func (t *Tenants) Refuse(account, cluster string) *Refusal {
+	rule, listed := t.Accounts[account]
 	switch {
 	case !listed && t.Unlisted == Forbid:
-		return refuse("is not listed", "name as tenant an account that advise.tenants lists, or have it listed")
-	case !listed:
-		return nil
-	case barred(rule.May.Clusters, rule.MayNot.Clusters, r.Cluster):
-		return refuse(fmt.Sprintf("may not use cluster %q", r.Cluster), "ask for another cluster"+others(rule.May.Clusters))
-	case slices.ContainsFunc(strings.Split(r.Queue, ","), func(queue string) bool { return barred(rule.May.Queues, rule.MayNot.Queues, queue) }):
-		return refuse(fmt.Sprintf("may not use queue %q", r.Queue), "name another queue"+others(rule.May.Queues))
+		return forbidden(account, "is not listed", "name as tenant an account that advise.tenants lists, or have it listed")
+	case barred(rule.May.Clusters, rule.MayNot.Clusters, cluster):
+		return forbidden(account, fmt.Sprintf("may not use cluster %q", cluster), "ask for another cluster"+others(rule.May.Clusters))
 	}
 	return nil
+}
+
+// refuse says why a request may not be advised, whatever its shape; nil where it may.
+func (t *Tenants) refuse(r *Request) *Refusal {
+	rule := t.Accounts[r.Tenant]
+	for queue := range strings.SplitSeq(r.Queue, ",") {
+		if barred(rule.May.Queues, rule.MayNot.Queues, queue) {
+			return forbidden(r.Tenant, fmt.Sprintf("may not use queue %q", queue), "name another queue"+others(rule.May.Queues))
+		}
+	}
+	return t.Refuse(r.Tenant, r.Cluster)
+}
+
+func forbidden(account, detail, remedy string) *Refusal {
+	return &Refusal{Code: TenantForbidden, Detail: fmt.Sprintf("tenant %q %s", account, detail), Remedy: remedy}
 }
 
 func barred(may, mayNot []string, name string) bool {

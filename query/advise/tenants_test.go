@@ -54,7 +54,7 @@ func TestATenantsViewIsOfItsDomains(t *testing.T) {
 func TestAJobOfSeveralQueuesMayUseAllOfThem(t *testing.T) {
 	tenants := Tenants{Accounts: map[string]Tenant{"team-a": {May: Places{Queues: []string{"train", "batch"}}, MayNot: Places{Queues: []string{"batch-old"}}}}}
 	for queue, may := range map[string]bool{"train": true, "batch,train": true, "train,prod": false, "": false, "batch-old": false, "train,": false} {
-		if refusal := tenants.Refuse(&Request{Tenant: "team-a", Queue: queue}); (refusal == nil) != may {
+		if refusal := tenants.refuse(&Request{Tenant: "team-a", Queue: queue}); (refusal == nil) != may {
 			t.Errorf("queue %q: got %v", queue, refusal)
 		}
 	}
