@@ -72,12 +72,13 @@ func others(may []string) string {
 
 // closed gives the domains that an account may not use; nil for none.
 func (t *Tenants) closed(account string, topology *Topology) []bool {
-	rule := t.Accounts[account]
-	if len(rule.May.Domains) == 0 && len(rule.MayNot.Domains) == 0 {
+	rule, listed := t.Accounts[account]
+	nowhere := !listed && t.Unlisted == Forbid
+	if !nowhere && len(rule.May.Domains) == 0 && len(rule.MayNot.Domains) == 0 {
 		return nil
 	}
 	out := make([]bool, len(topology.Domains))
-	if len(rule.May.Domains) > 0 {
+	if nowhere || len(rule.May.Domains) > 0 {
 		for d := range out {
 			out[d] = true
 		}

@@ -44,6 +44,10 @@ func TestATenantsViewIsOfItsDomains(t *testing.T) {
 		if other := c.ViewFor(snap, "team-b"); other.Free[0] != 2 {
 			t.Errorf("%s: another account sees %v", name, other.Free)
 		}
+		c.Tenants.Unlisted = Forbid
+		if other := c.ViewFor(snap, "team-b"); other.Free[0]+other.Free[1]+other.Free[2]+other.Free[3] > 0 {
+			t.Errorf("%s: an account that is not listed, and may not be, sees %v", name, other.Free)
+		}
 		if resp, err := c.Advise(snap, &Request{GPUs: 2, Tenant: "team-a"}, time.Unix(100, 0)); (err == nil) != (f.FreeNodes > 0) {
 			t.Errorf("%s: a part of a node: %+v, %v", name, resp, err)
 		}

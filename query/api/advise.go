@@ -177,6 +177,7 @@ func (a *advisor) ask(caller string, r *advise.Request) (*Advice, *NoAdvice) {
 	}
 	var err error
 	if out.written, err = written(out); err != nil {
+		a.holds.release(id)
 		return nil, a.refuse(caller, id, r, v, start, &advise.Refusal{Code: advise.InvalidRequest, Detail: err.Error(), Remedy: "change the request"})
 	}
 	if a.ledger != nil {
@@ -287,7 +288,7 @@ func (a *advisor) advise(v *live.View, r *advise.Request, now time.Time) (*advis
 	}
 	resp, err := a.cfg.AdviseAged(v.Snapshot, &filled, now, age(v, now), a.keptFor(v, r, now))
 	if err == nil {
-		resp.Snapshot = *a.snapshot(v, now)
+		a.complete(&resp.Snapshot, v, now)
 		return resp, nil
 	}
 	var refusal *advise.Refusal
@@ -347,13 +348,20 @@ func (a *advisor) snapshot(v *live.View, now time.Time) *advise.SnapshotInfo {
 	if v == nil {
 		return nil
 	}
-	info, lag := a.cfg.Info(v.Snapshot, age(v, now)), v.TopologyLag(now)
-	info.TopologyLagMS, info.Stale = lag.Milliseconds(), info.Stale || lag > a.maxLag // a topology that is behind is stale too
+	info := a.cfg.Info(v.Snapshot, age(v, now))
+	a.complete(&info, v, now)
+	return &info
+}
+
+// complete adds what a snapshot does not know of itself: that its topology is behind by so much, which makes it stale too, and
+// of which past instant it is.
+func (a *advisor) complete(info *advise.SnapshotInfo, v *live.View, now time.Time) {
+	lag := v.TopologyLag(now)
+	info.TopologyLagMS, info.Stale = lag.Milliseconds(), info.Stale || lag > a.maxLag
 	if v.IsPast() {
 		at := v.AsOf()
 		info.AsOf = &at
 	}
-	return &info
 }
 
 // age is how old a picture is; nil where nobody can say.

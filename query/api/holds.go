@@ -51,7 +51,7 @@ type held struct {
 // from them, the snapshot and the request.
 type holds struct {
 	cfg    HoldsConfig
-	ended  *prometheus.CounterVec
+	total  *prometheus.CounterVec
 	taking sync.Mutex // of whoever takes one, from looking at what is free to having it
 
 	mu        sync.Mutex
@@ -59,11 +59,11 @@ type holds struct {
 }
 
 func newHolds(cfg HoldsConfig, registry *prometheus.Registry) *holds {
-	h := &holds{cfg: cfg, byCluster: map[string][]*held{}, ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+	h := &holds{cfg: cfg, byCluster: map[string][]*held{}, total: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "spillway_advise_holds_total", Help: "Short holds, by what became of them: taken, and then expired, placed, released or lost; or refused.",
 	}, []string{"what"})}
 	if registry != nil {
-		registry.MustRegister(h.ended)
+		registry.MustRegister(h.total)
 	}
 	return h
 }
@@ -90,7 +90,7 @@ func (h *holds) current(v *live.View, now time.Time) []*held {
 			return false
 		}
 		if k.over == "" {
-			h.ended.WithLabelValues("expired").Inc()
+			h.total.WithLabelValues("expired").Inc()
 		}
 		return true
 	})
@@ -106,7 +106,7 @@ func (h *holds) current(v *live.View, now time.Time) []*held {
 // end lets a hold's nodes go. The caller has the lock.
 func (h *holds) end(k *held, why string) {
 	k.over = why
-	h.ended.WithLabelValues(why).Inc()
+	h.total.WithLabelValues(why).Inc()
 }
 
 // placed reports whether the hold's job runs in one of the domains that it has nodes of.
@@ -195,7 +195,7 @@ func (h *holds) take(v *live.View, r *advise.Request, out *Advice, now time.Time
 		}
 	}
 	refuse := func(detail string) *advise.Refusal {
-		h.ended.WithLabelValues("refused").Inc()
+		h.total.WithLabelValues("refused").Inc()
 		remedy := "ask without hold_s"
 		if active > 0 {
 			remedy += fmt.Sprintf(", release a hold, or ask again at %s when one ends", next.UTC().Format(time.RFC3339))
@@ -216,7 +216,7 @@ func (h *holds) take(v *live.View, r *advise.Request, out *Advice, now time.Time
 	}
 	out.Hold = &Hold{ID: out.AdviceID, Until: now.Add(time.Duration(r.HoldS) * time.Second).UTC().Truncate(time.Second), Nodes: first.Nodes}
 	h.byCluster[v.Cluster] = append(all, &held{Hold: *out.Hold, request: *r, job: r.Job, advice: out})
-	h.ended.WithLabelValues("taken").Inc()
+	h.total.WithLabelValues("taken").Inc()
 	return nil
 }
 
