@@ -110,9 +110,9 @@ func (q *question) done() {
 	working.Put(q)
 }
 
-// ViewFor shows what a tenant may take of a snapshot, whatever it asks for.
-func (c *Config) ViewFor(s *Snapshot, tenant string) View {
-	q := question{c: c, s: s, r: &Request{Tenant: tenant}}
+// ViewFor shows what a tenant may take of a snapshot of that cluster, whatever it asks for; "" is anybody.
+func (c *Config) ViewFor(s *Snapshot, cluster, tenant string) View {
+	q := question{c: c, s: s, r: &Request{Cluster: cluster, Tenant: tenant}}
 	q.narrow(nil)
 	return q.v
 }
@@ -121,7 +121,7 @@ func (c *Config) ViewFor(s *Snapshot, tenant string) View {
 func (q *question) narrow(kept []Kept) {
 	s, r, t := q.s, q.r, q.s.Topology
 	q.v = s.View()
-	q.forbidden = q.c.Tenants.closed(r.Tenant, t)
+	q.forbidden = q.c.Tenants.closed(r.Tenant, r.Cluster, t)
 	tenant := int32(slices.Index(s.tenants, r.Tenant))
 	if (r.GPUModel == "" || r.GPUModel == t.model) && r.RequirePartition == "" && !r.ExclusiveDomain && len(r.ExcludeNodes) == 0 &&
 		tenant <= 0 && t.uniform && q.forbidden == nil && len(kept) == 0 {

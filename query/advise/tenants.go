@@ -70,10 +70,9 @@ func others(may []string) string {
 	return ": it may use " + strings.Join(may, ", ")
 }
 
-// closed gives the domains that an account may not use; nil for none.
-func (t *Tenants) closed(account string, topology *Topology) []bool {
-	rule, listed := t.Accounts[account]
-	nowhere := !listed && t.Unlisted == Forbid
+// closed gives the domains of a cluster that an account may not use; nil for none. "" may use all.
+func (t *Tenants) closed(account, cluster string, topology *Topology) []bool {
+	rule, nowhere := t.Accounts[account], account != "" && t.Refuse(account, cluster) != nil
 	if !nowhere && len(rule.May.Domains) == 0 && len(rule.MayNot.Domains) == 0 {
 		return nil
 	}
