@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,9 +23,11 @@ import (
 func adviseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "advise --gpus N", Short: "Where a job of N GPUs should go, when, at what predicted cost, and why", Args: noArgs,
-		Long: "Ask the placement advisor of a running service. It reserves nothing: two who ask may be told the same.\n" +
-			"Without advice the reason is printed and the exit code is 1 (2 when the request itself is wrong).",
-		Example: "  spillway advise --gpus 64 --class train --hours 4\n  spillway advise --gpus 256 --mode preferred --segment 16 -o json",
+		Long: "Ask the placement advisor of a running service. It reserves nothing: two who ask may be told the same, but for who\n" +
+			"asks with --hold where short holds are turned on. Without advice the reason is printed and the exit code is 1 (2 when\n" +
+			"the request itself is wrong).",
+		Example: "  spillway advise --gpus 64 --class train --hours 4\n  spillway advise --gpus 256 --mode preferred --segment 16 -o json\n" +
+			"  spillway advise --gpus 64 --hold 30s\n  spillway advise --gpus 64 --as-of 2026-11-29T18:00:00Z",
 	}
 	c := asking(cmd)
 	r := &advise.Request{}
@@ -36,7 +39,8 @@ func adviseCommand() *cobra.Command {
 	f.IntVar(&r.MaxDomains, "max-domains", 0, "most domains it may be spread over; 0 = any number")
 	hours := f.Float64("hours", 0, "expected run time; 0 = as earlier runs of this user and name, if any")
 	wait := f.Duration("max-wait", 0, "longest wait for a better shape, 0s = none at all; left out = no bound of your own")
-	f.StringVar(&r.Tenant, "tenant", "", "whose reserved nodes may be used")
+	f.StringVar(&r.Tenant, "tenant", "", "whose reserved nodes may be used, and for which account advise.tenants is looked up")
+	f.StringVar(&r.Queue, "queue", "", "queue or Slurm partition that the job is for, where its tenant may not use all")
 	f.StringVar(&r.User, "user", "", "whose earlier runs to go by")
 	f.StringVar(&r.Name, "name", "", "name of those runs")
 	f.StringSliceVar(&r.ExcludeNodes, "exclude", nil, "nodes not to use")
@@ -46,7 +50,18 @@ func adviseCommand() *cobra.Command {
 	deadline := f.String("deadline", "", "when it must have ended, RFC 3339")
 	room := f.Bool("make-room", false, "say who would have to make room")
 	priority := f.Int64("priority", 0, "with --make-room: its priority; jobs of a higher one, or of one that nobody tells, stay; left out = any may be named")
+	hold := f.Duration("hold", 0, "keep the nodes of a start now for so long, in whole seconds, from others who ask; 0s = not at all")
+	f.StringVar(&r.RequestID, "request-id", "", "with --hold: a name to ask again by, which then holds nothing twice; empty = one that is made up")
+	release := f.String("release", "", "end the hold of this id, and ask nothing")
+	asOf := f.String("as-of", "", "ask about a past instant, RFC 3339, as far as is known of it today")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *release != "" {
+			if err := c.ask(cmd.Context(), http.MethodPost, "/v1/holds/"+url.PathEscape(*release)+"/release", nil, &struct{}{}, noAdvice); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "hold %s is over\n", printable(*release))
+			return nil
+		}
 		if r.GPUs < 1 {
 			return usageError("say how many GPUs: spillway advise --gpus 64")
 		}
@@ -60,12 +75,21 @@ func adviseCommand() *cobra.Command {
 		if cmd.Flags().Changed("priority") {
 			r.Priority = priority
 		}
-		if *deadline != "" {
-			at, err := time.Parse(time.RFC3339, *deadline)
-			if err != nil {
-				return usageError("--deadline %q: write it as 2026-11-29T18:00:00Z", *deadline)
+		if r.HoldS = int64(hold.Seconds()); r.HoldS != 0 && r.RequestID == "" {
+			r.RequestID = rand.Text()
+		}
+		for _, at := range []struct {
+			flag, text string
+			into       **time.Time
+		}{{"deadline", *deadline, &r.Deadline}, {"as-of", *asOf, &r.AsOf}} {
+			if at.text == "" {
+				continue
 			}
-			r.Deadline = &at
+			t, err := time.Parse(time.RFC3339, at.text)
+			if err != nil {
+				return usageError("--%s %q: write it as 2026-11-29T18:00:00Z", at.flag, at.text)
+			}
+			*at.into = &t
 		}
 		var answer api.Advice
 		if err := c.post(cmd.Context(), "/v1/advice", r, &answer); err != nil {
@@ -161,7 +185,7 @@ func printAdvice(w io.Writer, a *api.Advice, racks map[string]string) {
 		}
 	}
 	fmt.Fprintln(w)
-	t := table{head: []string{"RANK", "START", "NODES BY DOMAIN", "SLOWDOWN", "LOST GPU-H", "BASIS"}}
+	t := table{head: []string{"RANK", "START", "NODES BY DOMAIN", "GB/S A GPU", "SLOWDOWN", "LOST GPU-H", "BASIS"}}
 	for _, c := range a.Candidates {
 		var parts []string
 		for _, d := range c.Domains {
@@ -178,12 +202,21 @@ func printAdvice(w io.Writer, a *api.Advice, racks map[string]string) {
 		if l := c.LostGPUHours; l != nil {
 			lost = fmt.Sprintf("%.3g to %.3g", l[0], l[1])
 		}
-		t.add(fmt.Sprint(c.Rank), start, strings.Join(parts, " "), slow, lost, c.Predicted.Basis)
+		t.add(fmt.Sprint(c.Rank), start, strings.Join(parts, " "), fmt.Sprintf("%.4g", c.Predicted.BwGBps), slow, lost, c.Predicted.Basis)
 	}
 	t.print(w)
 	for _, c := range a.Candidates {
 		if len(c.WaitsFor) > 0 {
 			fmt.Fprintf(w, "rank %d waits for jobs %s, by the end estimates\n", c.Rank, printable(strings.Join(c.WaitsFor, ", ")))
+		}
+		if late, err := time.Parse(time.RFC3339, c.StartP90); err == nil {
+			start, _ := time.Parse(time.RFC3339, c.Start)
+			fmt.Fprintf(w, "rank %d starts in %s if each job there takes as long as its 90th percentile\n", c.Rank, time.Duration(c.WaitS)*time.Second+late.Sub(start))
+		} else if c.WaitS > 0 {
+			fmt.Fprintf(w, "rank %d may start later than that, and nobody can say how much: a job there has no limit, has outlived it, or has too few earlier runs\n", c.Rank)
+		}
+		if len(c.Domains) > 1 {
+			fmt.Fprintf(w, "rank %d talks across over %s\n", c.Rank, printable(c.Predicted.BwBasis))
 		}
 		if len(c.Evicts) > 0 {
 			fmt.Fprintf(w, "rank %d evicts the probe jobs %s\n", c.Rank, printable(strings.Join(c.Evicts, ", ")))
@@ -212,6 +245,14 @@ func printAdvice(w io.Writer, a *api.Advice, racks map[string]string) {
 	fmt.Fprintf(w, "\nslurm: %s\n", printable(strings.Join(a.Slurm, " ")))
 	for _, k := range slices.Sorted(maps.Keys(a.Kueue)) {
 		fmt.Fprintf(w, "kueue: %s: %s\n", printable(k), printable(a.Kueue[k]))
+	}
+	if a.Hold != nil {
+		fmt.Fprintf(w, "held until %s: %d nodes; end it with spillway advise --release %s\n", a.Hold.Until.Format(time.RFC3339), len(a.Hold.Nodes), a.Hold.ID)
+	}
+	if at := a.Snapshot.AsOf; at != nil {
+		fmt.Fprintf(w, "as of %s, as far as is known of it today; domains known of %.1f %% of nodes, ends of %.1f %% of those held\n", at.Format(time.RFC3339),
+			100*a.Snapshot.Coverage, 100*a.Snapshot.Estimates)
+		return
 	}
 	stale, age := "", "of unknown age"
 	if a.Snapshot.AgeMS != nil {

@@ -63,7 +63,7 @@ local function question(job)
 	if per_node then parts[#parts + 1] = string.format('"gpus_per_node":%d', per_node) end
 	local minutes = number(job.time_limit)
 	if minutes and minutes > 0 then parts[#parts + 1] = string.format('"duration_s":%d,"duration_basis":"limit"', minutes * 60) end
-	for key, value in pairs({name = job.name, user = job.user_name, tenant = job.reservation or job.account}) do
+	for key, value in pairs({name = job.name, user = job.user_name, tenant = job.reservation or job.account, queue = job.partition}) do
 		if value and value ~= "" then parts[#parts + 1] = quoted(key) .. ":" .. quoted(value) end
 	end
 	local class = conf.class_of[job.account or ""]

@@ -23,11 +23,11 @@ read_options() {
 		local key=$1 value=
 		case $1 in
 		--*=*) key=${1%%=*} value=${1#*=} ;;
-		--nodes | --gpus | --gpus-per-node | --gres | --time | --job-name | --account | --segment | --switches | -N | -G | -t | -J | -A)
+		--nodes | --gpus | --gpus-per-node | --gres | --time | --job-name | --account | --partition | --segment | --switches | -N | -G | -t | -J | -A | -p)
 			value=$2
 			shift
 			;;
-		-[NGtJA]?*) key=${1:0:2} value=${1:2} ;;
+		-[NGtJAp]?*) key=${1:0:2} value=${1:2} ;;
 		esac
 		case $key in
 		--nodes | -N) nodes=${value%%-*} ;;
@@ -37,6 +37,7 @@ read_options() {
 		--time | -t) limit=$value ;;
 		--job-name | -J) name=$value ;;
 		--account | -A) account=$value ;;
+		--partition | -p) queue=$value ;;
 		--segment | --switches) shape=$value ;;
 		esac
 		shift
@@ -85,7 +86,7 @@ advise() {
 	per_node=${per_node:-$per_node_default}
 	[ -n "$gpus" ] || { [ -n "$nodes" ] && gpus=$((nodes * per_node)); }
 	[ -n "$gpus" ] && [ "$gpus" -gt "$per_node" ] || return
-	local body="{\"gpus\":$gpus,\"gpus_per_node\":$per_node,\"user\":$(text "${USER:-}"),\"name\":$(text "${name:-}"),\"tenant\":$(text "${account:-}")"
+	local body="{\"gpus\":$gpus,\"gpus_per_node\":$per_node,\"user\":$(text "${USER:-}"),\"name\":$(text "${name:-}"),\"tenant\":$(text "${account:-}"),\"queue\":$(text "${queue:-}")"
 	local s
 	s=$(seconds "$limit")
 	[ -n "$s" ] && body+=",\"duration_s\":$s,\"duration_basis\":\"limit\""

@@ -13,12 +13,18 @@ import (
 // Advise answers a request from a snapshot, as seen at the time now. An error is a *Refusal.
 func (c *Config) Advise(s *Snapshot, r *Request, now time.Time) (*Response, error) {
 	age := now.Sub(time.Unix(s.At, 0))
-	return c.AdviseAged(s, r, now, &age)
+	return c.AdviseAged(s, r, now, &age, nil)
+}
+
+// Kept is a node that a short hold keeps for somebody else until a time, in Unix seconds.
+type Kept struct {
+	Node  int32
+	Until int64
 }
 
 // AdviseAged is Advise for a snapshot that is known to be of that age, as one that has not changed is not old; nil = not
-// known.
-func (c *Config) AdviseAged(s *Snapshot, r *Request, now time.Time, age *time.Duration) (*Response, error) {
+// known. What is kept for others is not free until then; it comes by node, each node once.
+func (c *Config) AdviseAged(s *Snapshot, r *Request, now time.Time, age *time.Duration, kept []Kept) (*Response, error) {
 	q := working.Get().(*question)
 	defer q.done()
 	q.c, q.s, q.r, q.now = c, s, r, now.Unix()
@@ -35,11 +41,14 @@ func (c *Config) AdviseAged(s *Snapshot, r *Request, now time.Time, age *time.Du
 		return nil, &Refusal{Code: TopologyUnknown, Detail: fmt.Sprintf("no node has a known domain, %d have none", len(s.Topology.Unknown)),
 			Remedy: "configure a source of topology for this cluster"}
 	}
+	if refusal := c.Tenants.refuse(r); refusal != nil {
+		return nil, refusal
+	}
 	var err error
 	if q.a, err = c.ask(s.Topology, r); err != nil {
 		return nil, err
 	}
-	q.narrow()
+	q.narrow(kept)
 	if err := q.possible(); err != nil {
 		return nil, err
 	}
@@ -82,40 +91,46 @@ type question struct {
 	now  int64
 	best int // the fewest domains the ask could have in an empty cluster
 
+	forbidden []bool // per domain: the tenant may not use it; nil for none
+
 	// Room to work in, as large as the cluster has domains. It is used again by later questions and no answer refers to it.
-	p     Plan
-	sizes []sized
-	free  freeTally
+	p        Plan
+	sizes    []sized
+	free     freeTally
+	excluded []int32 // nodes that the asker excludes, ascending
+	kept     []Kept
+	times    []int64
 }
 
 // working keeps the room of questions that have been answered: a thousand a second would keep the collector busy.
 var working = sync.Pool{New: func() any { return new(question) }}
 
 func (q *question) done() {
-	*q = question{p: q.p, sizes: q.sizes, free: q.free}
+	*q = question{p: q.p, sizes: q.sizes, free: q.free, excluded: q.excluded[:0], kept: q.kept[:0], times: q.times}
 	working.Put(q)
 }
 
+// ViewFor shows what a tenant may take of a snapshot of that cluster, whatever it asks for; "" is anybody.
+func (c *Config) ViewFor(s *Snapshot, cluster, tenant string) View {
+	q := question{c: c, s: s, r: &Request{Cluster: cluster, Tenant: tenant}}
+	q.narrow(nil)
+	return q.v
+}
+
 // narrow makes the view of what this asker may take: a copy only where it differs from what anybody may.
-func (q *question) narrow() {
+func (q *question) narrow(kept []Kept) {
 	s, r, t := q.s, q.r, q.s.Topology
 	q.v = s.View()
+	q.forbidden = q.c.Tenants.closed(r.Tenant, r.Cluster, t)
 	tenant := int32(slices.Index(s.tenants, r.Tenant))
 	if (r.GPUModel == "" || r.GPUModel == t.model) && r.RequirePartition == "" && !r.ExclusiveDomain && len(r.ExcludeNodes) == 0 &&
-		tenant <= 0 && t.uniform {
+		tenant <= 0 && t.uniform && q.forbidden == nil && len(kept) == 0 {
 		return
 	}
 	q.v.Free, q.v.partial = slices.Clone(s.free), slices.Clone(s.partial)
 	q.v.closed, q.v.barred = make([]bool, len(s.free)), make([]int32, len(s.free))
-	per := q.a.GPUsPerNode
-	if q.a.Shared > 0 {
-		per = q.a.Shared
-	}
 	for d := range t.Domains {
-		dom := &t.Domains[d]
-		if r.GPUModel != "" && dom.Model != r.GPUModel ||
-			r.RequirePartition != "" && dom.ID != r.RequirePartition && dom.Partition != r.RequirePartition ||
-			r.ExclusiveDomain && s.held[d] > 0 || dom.GPUsPerNode < per {
+		if q.unfit(d) || r.ExclusiveDomain && s.held[d] > 0 {
 			q.v.closed[d] = true
 			q.v.Free[d] = 0
 			clear(q.v.partial[d*maxGPUs : (d+1)*maxGPUs])
@@ -130,11 +145,17 @@ func (q *question) narrow() {
 		}
 	}
 	for _, name := range r.ExcludeNodes {
-		n, ok := t.Node(name)
-		if !ok || q.v.closed[t.Nodes[n].Domain] || !q.allowed(n) {
+		if n, ok := t.Node(name); ok {
+			q.excluded = append(q.excluded, n)
+		}
+	}
+	slices.Sort(q.excluded)
+	q.excluded = slices.Compact(q.excluded) // a node may be named twice
+	for _, n := range q.excluded {
+		d := t.Nodes[n].Domain
+		if q.v.closed[d] || !q.allowed(n) {
 			continue
 		}
-		d := t.Nodes[n].Domain
 		whole := s.whole(t, n)
 		if whole {
 			q.v.barred[d]++
@@ -145,6 +166,55 @@ func (q *question) narrow() {
 			q.v.partial[int(d)*maxGPUs+int(left)]--
 		}
 	}
+	q.keep(kept)
+}
+
+// keep takes the nodes that are kept for others from what is free, until they are not kept any more.
+func (q *question) keep(kept []Kept) {
+	s, t := q.s, q.s.Topology
+	if len(kept) > 0 {
+		q.v.order = slices.Clone(s.order)
+	}
+	for _, k := range kept {
+		d := t.Nodes[k.Node].Domain
+		if q.v.closed[d] || !q.allowed(k.Node) || q.excludes(k.Node) || !s.whole(t, k.Node) || s.used[k.Node] > 0 {
+			continue // not free to this asker anyway
+		}
+		q.kept = append(q.kept, k)
+		q.v.Free[d]--
+		if s.tenant[k.Node] != 0 { // free although its domain's order does not have it
+			q.v.barred[d]++
+			continue
+		}
+		order := append(make([]int64, 0, len(s.order[d])), q.v.order[d][1:]...)
+		at, _ := slices.BinarySearch(order, k.Until)
+		q.v.order[d] = slices.Insert(order, at, k.Until)
+	}
+	q.v.kept = q.kept
+}
+
+// unfit reports whether the asker may never have nodes of a domain, whoever leaves it.
+func (q *question) unfit(d int) bool {
+	dom, r, per := &q.s.Topology.Domains[d], q.r, q.a.GPUsPerNode
+	if q.a.Shared > 0 {
+		per = q.a.Shared
+	}
+	return q.forbidden != nil && q.forbidden[d] || r.GPUModel != "" && dom.Model != r.GPUModel ||
+		r.RequirePartition != "" && dom.ID != r.RequirePartition && dom.Partition != r.RequirePartition || dom.GPUsPerNode < per
+}
+
+// excludes reports whether the asker does not want a node.
+func (q *question) excludes(n int32) bool {
+	_, found := slices.BinarySearch(q.excluded, n)
+	return found
+}
+
+// keptUntil is until when a node is kept for others; 0 where it is not.
+func (q *question) keptUntil(n int32) int64 {
+	if at, found := slices.BinarySearchFunc(q.kept, n, func(k Kept, n int32) int { return cmp.Compare(k.Node, n) }); found {
+		return q.kept[at].Until
+	}
+	return 0
 }
 
 // allowed reports whether the asker could have a node if it were free.
@@ -155,26 +225,44 @@ func (q *question) allowed(n int32) bool {
 // open tells the sizes of the domains that the asker might have nodes of. What nobody else may be in may be empty some day.
 func (q *question) open() []sized {
 	q.sizes = q.sizes[:0]
-	if q.v.closed == nil || q.r.ExclusiveDomain {
+	if q.v.closed == nil {
 		q.sizes = append(q.sizes, q.s.Topology.sizes...)
 		return q.sizes
 	}
-	for d, closed := range q.v.closed {
-		if !closed {
-			q.sizes = addSize(q.sizes, q.s.Topology.count[d])
+	for d, n := range q.s.Topology.count {
+		if !q.unfit(d) {
+			q.sizes = addSize(q.sizes, n)
 		}
 	}
 	return q.sizes
 }
 
-// possible refuses what could not be placed even in an empty cluster.
+// possible refuses what could not be placed even in an empty cluster, or only where the tenant may not be.
 func (q *question) possible() error {
+	refusal := q.fits()
+	if refusal == nil {
+		return nil
+	}
+	if forbidden := q.forbidden; forbidden != nil {
+		q.forbidden = nil
+		elsewhere := q.fits()
+		q.forbidden = forbidden
+		if elsewhere == nil {
+			refusal.Code, refusal.Detail = TenantForbidden, fmt.Sprintf("it would take domains that tenant %q may not use", q.r.Tenant)
+			refusal.Remedy = "ask for what fits the domains that it may use, or have advise.tenants changed"
+		}
+	}
+	return refusal
+}
+
+// fits gives the fewest domains that the ask could have in an empty cluster to best, or why it has none.
+func (q *question) fits() *Refusal {
 	a := &q.a
-	if a.Shared > 0 {
+	sizes, largest, whole := q.open(), int32(0), int32(0)
+	if a.Shared > 0 && len(sizes) > 0 {
 		q.best = 1
 		return nil
 	}
-	sizes, largest, whole := q.open(), int32(0), int32(0)
 	for i := range sizes { // from here on in units
 		n := a.within(sizes[i].nodes)
 		sizes[i].nodes = n / a.unit()
@@ -216,13 +304,20 @@ func (q *question) answer(resp *Response) error {
 	q.c.Strategy.Place(&q.v, &q.a, &q.p)
 	outcome, parts := q.p.Outcome, len(q.p.Parts)
 	var now, later *Candidate
+	unestimated := int32(0)
 	if parts > 0 {
 		now = q.candidate(q.now, "")
 	}
 	placedBest := outcome == Placed && (q.a.Shared > 0 || parts <= q.best && q.p.Split.High <= 1)
 	if !placedBest {
 		resp.NotNow = q.notNow()
-		later = q.later(outcome)
+		if later = q.later(outcome); later == nil {
+			if unestimated = q.unestimated(outcome); unestimated > 0 {
+				resp.NotNow.Code = NoEstimates
+				resp.NotNow.Detail += fmt.Sprintf("; when more come free is not known: jobs without an end estimate hold %d nodes", unestimated)
+				resp.NotNow.Remedy = "give jobs time limits, ask for fewer GPUs, or ask for a plan to make room"
+			}
+		}
 		if q.r.Preempt == "plan" && q.best == 1 && q.a.Shared == 0 {
 			resp.MakeRoom = q.makeRoom(later)
 		}
@@ -235,7 +330,14 @@ func (q *question) answer(resp *Response) error {
 	case now != nil && (later == nil || q.hopeless(now, later)):
 		resp.add(now, later)
 		resp.Recommendation = "start rank 1"
-		resp.Why = []string{"the better shape comes too late or no end estimate reaches it", "the split that is free now keeps the limit"}
+		switch {
+		case later != nil:
+			resp.Why = []string{"the better shape comes too late", "the split that is free now keeps the limit"}
+		case unestimated > 0:
+			resp.Why = []string{"when the better shape comes free is not known, for jobs have no end estimate", "a split is free now"}
+		default:
+			resp.Why = []string{"no job that ends brings the better shape", "a split is free now"}
+		}
 	case later != nil:
 		resp.add(later, now)
 		resp.Recommendation = "wait for rank 1"
@@ -247,7 +349,10 @@ func (q *question) answer(resp *Response) error {
 			}
 		}
 	default:
-		return q.noCapacity(resp.MakeRoom)
+		return q.noCapacity(resp.NotNow, resp.MakeRoom)
+	}
+	if n := len(q.kept); n > 0 && !placedBest {
+		resp.Why = append(resp.Why, fmt.Sprintf("%d nodes are kept by short holds of others, the first until %s", n, q.firstKept()))
 	}
 	if m := resp.MakeRoom; m != nil && m.Worthwhile && resp.Recommendation != "start rank 1" {
 		resp.Recommendation = "make room"
@@ -275,9 +380,8 @@ func (resp *Response) add(candidates ...*Candidate) {
 	}
 }
 
-// later is the earliest start in the best shape; where a split would start sooner than that is free, and nothing is free
-// now, the strategy's own earliest start.
-func (q *question) later(outcome Outcome) *Candidate {
+// bestShape is the ask for as few domains as an empty cluster would need.
+func (q *question) bestShape() Ask {
 	ask := q.a
 	if ask.Shared == 0 {
 		ask.MaxDomains = int32(q.best)
@@ -285,6 +389,13 @@ func (q *question) later(outcome Outcome) *Candidate {
 			ask.Mode, ask.Segment = Required, 0
 		}
 	}
+	return ask
+}
+
+// later is the earliest start in the best shape; where a split would start sooner than that is free, and nothing is free
+// now, the strategy's own earliest start.
+func (q *question) later(outcome Outcome) *Candidate {
+	ask := q.bestShape()
 	at, ok := Earliest(q.c.Strategy, &q.v, &ask, q.now, &q.p)
 	if !ok && outcome == NoFit {
 		at, ok = Earliest(q.c.Strategy, &q.v, &q.a, q.now, &q.p)
@@ -293,6 +404,91 @@ func (q *question) later(outcome Outcome) *Candidate {
 		return nil
 	}
 	return q.candidate(at, "end_estimates")
+}
+
+// unestimated is how many nodes jobs without an end estimate hold, where the ask would fit if all jobs ended, in its best
+// shape or, where nothing is free now, in any; 0 where it would not.
+func (q *question) unestimated(outcome Outcome) int32 {
+	s, t := q.s, q.s.Topology
+	if s.usage.held == s.usage.estimated {
+		return 0
+	}
+	nodes, then := int32(0), q.v
+	then.Free = make([]int32, len(q.v.Free))
+	for d := range t.Domains {
+		if q.unfit(d) {
+			continue
+		}
+		q.times = q.ends(d, q.times, func(h *Hold) int64 { return h.End })
+		for i, end := range q.times {
+			n := t.Domains[d].First + int32(i)
+			if !q.allowed(n) || q.excludes(n) || !s.whole(t, n) {
+				continue
+			}
+			then.Free[d]++
+			if end == Never {
+				nodes++
+			}
+		}
+	}
+	if nodes == 0 {
+		return 0
+	}
+	ask := q.bestShape()
+	if q.c.Strategy.Place(&then, &ask, &q.p); q.p.Outcome == NoFit && outcome == NoFit {
+		q.c.Strategy.Place(&then, &q.a, &q.p)
+	}
+	if q.p.Outcome == NoFit {
+		return 0
+	}
+	return nodes
+}
+
+// ends gives when the nodes of a domain are free of jobs, each of which ends when told: 0 for now, Never where nothing is
+// told of one that is on it.
+func (q *question) ends(domain int, times []int64, told func(*Hold) int64) []int64 {
+	d := &q.s.Topology.Domains[domain]
+	times = slices.Grow(times[:0], int(d.Count))[:d.Count]
+	clear(times)
+	for _, h := range q.s.byDom[domain] {
+		if h.Probe {
+			continue
+		}
+		end := told(h)
+		if end <= 0 {
+			end = Never
+		}
+		for _, sh := range h.in(int32(domain)) {
+			times[sh.Node-d.First] = max(times[sh.Node-d.First], end)
+		}
+	}
+	return times
+}
+
+// startP90 is when the parts are free if every job there ends as late as its 90th percentile, but no sooner than at; "" where
+// there is no basis, such as a job that has outlived it.
+func (q *question) startP90(parts []Part, at int64) string {
+	t := q.s.Topology
+	for _, part := range parts {
+		q.times = q.ends(int(part.Domain), q.times, func(h *Hold) int64 {
+			if h.Late <= q.now {
+				return 0
+			}
+			return h.Late
+		})
+		free := q.times[:0]
+		for i, end := range q.times {
+			if n := t.Domains[part.Domain].First + int32(i); q.allowed(n) && !q.excludes(n) && q.s.whole(t, n) {
+				free = append(free, max(end, q.keptUntil(n)))
+			}
+		}
+		slices.Sort(free)
+		if int(part.Nodes) > len(free) || free[part.Nodes-1] == Never {
+			return ""
+		}
+		at = max(at, free[part.Nodes-1])
+	}
+	return time.Unix(at, 0).UTC().Format(time.RFC3339)
 }
 
 // hopeless reports whether waiting for the later candidate breaks a limit that starting now keeps.
@@ -322,6 +518,7 @@ func (q *question) candidate(at int64, basis string) *Candidate {
 	whole.Spares = 0
 	split := q.c.Links.predictAsk(&q.v, &whole, parts)
 	c.Predicted = Prediction{Basis: q.c.Links.Basis(t, parts, &q.a), LinkRatio: round(q.c.Links.LinkRatio(t, parts), 2)}
+	c.Predicted.BwGBps, c.Predicted.BwBasis = q.c.Links.Bandwidth(t, parts, &q.a)
 	if split.Known {
 		c.Predicted.Slowdown = &[2]float64{round(split.Low, 3), round(split.High, 3)}
 		if q.a.Duration > 0 {
@@ -334,6 +531,7 @@ func (q *question) candidate(at int64, basis string) *Candidate {
 	}
 	if at > q.now {
 		c.Start = time.Unix(at, 0).UTC().Format(time.RFC3339)
+		c.StartP90 = q.startP90(parts, at)
 		c.WaitsFor = q.waitsFor(parts, at)
 		return c
 	}
@@ -369,7 +567,7 @@ func (q *question) name(c *Candidate, parts []Part) {
 		left := part.Nodes
 		pick := func(fits func(n int32) bool) {
 			for n := d.First; n < d.First+d.Count && left > 0; n++ {
-				if !q.allowed(n) || slices.Contains(q.r.ExcludeNodes, t.Nodes[n].Name) || !fits(n) {
+				if !q.allowed(n) || q.excludes(n) || q.keptUntil(n) > 0 || !fits(n) {
 					continue
 				}
 				c.Nodes = append(c.Nodes, t.Nodes[n].Name)
@@ -432,19 +630,30 @@ func (q *question) notNow() *Refusal {
 }
 
 // noCapacity refuses what cannot start now and has no known start later, with the plan to make room where there is one.
-func (q *question) noCapacity(room *MakeRoom) error {
-	r := q.notNow()
+func (q *question) noCapacity(r *Refusal, room *MakeRoom) error {
 	r.MakeRoom = room
-	r.Remedy = "no end estimate reaches a fit: give jobs time limits, or ask again when nodes are back"
+	plan := ""
 	if room != nil {
-		r.Remedy = "no end estimate reaches a fit: make room as planned, give jobs time limits, or ask again when nodes are back"
+		plan = "make room as planned, "
+	}
+	if r.Code == NoEstimates {
+		r.Remedy = "no start can be told: " + plan + "give jobs time limits, or ask again"
+	} else {
+		r.Remedy = "no job that ends brings a fit: " + plan + "ask for fewer GPUs, or ask again when nodes are back"
 	}
 	return r
 }
 
+// firstKept is when the first of the nodes that are kept for others is free, in words.
+func (q *question) firstKept() string {
+	first := slices.MinFunc(q.kept, func(a, b Kept) int { return cmp.Compare(a.Until, b.Until) })
+	return time.Unix(first.Until, 0).UTC().Format(time.RFC3339)
+}
+
 // counts says why nodes are not free to the asker, each node under the first reason that holds.
 func (q *question) counts() []Count {
-	reasons := [...]string{"other model, partition or use of the domain", "down or not schedulable", "reserved for others", "excluded", "held by jobs", "some of its GPUs not usable", "free"}
+	reasons := [...]string{"other model, partition or use of the domain", "down or not schedulable", "reserved for others", "excluded", "held by jobs",
+		"some of its GPUs not usable", "free", "in a domain that the tenant may not use", "kept by a short hold of another"}
 	var n [len(reasons)]int32
 	if q.v.closed == nil && len(q.s.reserved) == 0 { // nothing sets this asker apart
 		u := q.s.usage
@@ -454,14 +663,18 @@ func (q *question) counts() []Count {
 	for i := range q.s.Topology.Nodes {
 		k := int32(i)
 		switch d := q.s.Topology.Nodes[i].Domain; {
+		case q.forbidden != nil && q.forbidden[d]:
+			n[7]++
 		case q.v.closed != nil && q.v.closed[d]:
 			n[0]++
 		case q.s.usable[i] == 0:
 			n[1]++
 		case !q.allowed(k):
 			n[2]++
-		case slices.Contains(q.r.ExcludeNodes, q.s.Topology.Nodes[i].Name):
+		case q.excludes(k):
 			n[3]++
+		case q.keptUntil(k) > 0:
+			n[8]++
 		case q.s.used[i] > 0:
 			n[4]++
 		case !q.s.whole(q.s.Topology, k):

@@ -100,14 +100,23 @@ func BenchmarkEarliest100kGPUs(b *testing.B) {
 func BenchmarkAdvise100kGPUs(b *testing.B) {
 	snap := fleet(b).Publish(1000)
 	c := DefaultConfig()
-	for name, r := range map[string]Request{
-		"start now":      {GPUs: 32, Class: "train-moe", DurationS: 7200},
-		"wait":           {GPUs: 72, Class: "train-moe", DurationS: 7200, SparesPerDomain: new(int)},
-		"make room plan": {GPUs: 72, Class: "train-moe", DurationS: 7200, SparesPerDomain: new(int), Preempt: "plan"},
+	var kept []Kept // as many as 64 holds of 16 nodes
+	for n := int32(0); len(kept) < 1024; n += 11 {
+		kept = append(kept, Kept{Node: n, Until: 1030})
+	}
+	age := time.Duration(0)
+	for name, of := range map[string]struct {
+		Request
+		kept []Kept
+	}{
+		"start now":              {Request{GPUs: 32, Class: "train-moe", DurationS: 7200}, nil},
+		"start now beside holds": {Request{GPUs: 32, Class: "train-moe", DurationS: 7200}, kept},
+		"wait":                   {Request{GPUs: 72, Class: "train-moe", DurationS: 7200, SparesPerDomain: new(int)}, nil},
+		"make room plan":         {Request{GPUs: 72, Class: "train-moe", DurationS: 7200, SparesPerDomain: new(int), Preempt: "plan"}, nil},
 	} {
 		b.Run(name, func(b *testing.B) {
 			timed(b, func(int) {
-				if _, err := c.Advise(snap, &r, time.Unix(1000, 0)); err != nil {
+				if _, err := c.AdviseAged(snap, &of.Request, time.Unix(1000, 0), &age, of.kept); err != nil {
 					b.Fatal(err)
 				}
 			})

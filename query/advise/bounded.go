@@ -23,6 +23,9 @@ func NewBounded(links Links) Bounded {
 // Name is "bounded".
 func (Bounded) Name() string { return "bounded" }
 
+// Steady implements Steady: it takes the fewest domains, and these only become fewer.
+func (Bounded) Steady() {}
+
 // Place implements Strategy.
 func (b Bounded) Place(v *View, a *Ask, p *Plan) {
 	if a.Shared > 0 {

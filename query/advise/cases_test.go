@@ -1,18 +1,20 @@
 package advise
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
@@ -158,13 +160,17 @@ type scene struct {
 	Holds   []struct {
 		Job, Nodes, Tenant string // nodes: d0000-n00..d0000-n03, each whole
 		GPUs               int32
-		End                int64 // seconds from Now; 0 for none
+		End, Late          int64 // seconds from Now; 0 for none
 		Probe, Preemptible bool
 		Priority           *int64
 		PreemptibleFrom    int64 // seconds from Now; 0 for none
 		Unsaved, Restart   int64
 	}
 	AgeS int64
+	Kept map[string]int64 // by short holds of others: seconds from Now
+
+	Tenants *Tenants
+	Levels  map[string]float64 // speeds between domains
 }
 
 // snapshot builds the scene.
@@ -188,6 +194,9 @@ func (sc *scene) snapshot(t *testing.T) *Snapshot {
 		}
 		if h.PreemptibleFrom != 0 {
 			hold.PreemptibleFrom = sc.Now.Unix() + h.PreemptibleFrom
+		}
+		if h.Late != 0 {
+			hold.Late = sc.Now.Unix() + h.Late
 		}
 		from, to, _ := strings.Cut(h.Nodes, "..")
 		if to == "" {
@@ -216,6 +225,20 @@ func (sc *scene) snapshot(t *testing.T) *Snapshot {
 	return s.Publish(sc.Now.Unix() - sc.AgeS)
 }
 
+// kept are the nodes that short holds of others keep.
+func (sc *scene) kept(t *testing.T, topo *Topology) (out []Kept) {
+	t.Helper()
+	for name, s := range sc.Kept {
+		n, ok := topo.Node(name)
+		if !ok {
+			t.Fatalf("no node %q", name)
+		}
+		out = append(out, Kept{Node: n, Until: sc.Now.Unix() + s})
+	}
+	slices.SortFunc(out, func(a, b Kept) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}
+
 // TestAdvice runs testdata/advice/*.txtar: cluster.json and request.json in, response.json out; -update writes it.
 func TestAdvice(t *testing.T) {
 	files, err := filepath.Glob("testdata/advice/*.txtar")
@@ -237,7 +260,12 @@ func TestAdvice(t *testing.T) {
 			var r Request
 			strict(t, parts["request.json"], &r)
 			c := DefaultConfig()
-			got := string(adviceJSONAt(t, &c, sc.snapshot(t), &r, sc.Now))
+			if sc.Tenants != nil {
+				c.Tenants = *sc.Tenants
+			}
+			c.Links.Levels = sc.Levels
+			snap := sc.snapshot(t)
+			got := string(adviceJSONAt(t, &c, snap, &r, sc.Now, sc.kept(t, snap.Topology)...))
 			if *update {
 				for i := range a.Files {
 					if a.Files[i].Name == "response.json" {
@@ -249,7 +277,7 @@ func TestAdvice(t *testing.T) {
 				}
 				return
 			}
-			if diff := cmp.Diff(string(parts["response.json"]), got); diff != "" {
+			if diff := gocmp.Diff(string(parts["response.json"]), got); diff != "" {
 				t.Errorf("the answer differs (-want +got); -update writes it:\n%s", diff)
 			}
 		})
@@ -270,9 +298,10 @@ func adviceJSON(t testing.TB, c *Config, s *Snapshot, r *Request) []byte {
 }
 
 // adviceJSONAt is the answer, or the refusal, as JSON.
-func adviceJSONAt(t testing.TB, c *Config, s *Snapshot, r *Request, now time.Time) []byte {
+func adviceJSONAt(t testing.TB, c *Config, s *Snapshot, r *Request, now time.Time, kept ...Kept) []byte {
 	t.Helper()
-	resp, err := c.Advise(s, r, now)
+	age := now.Sub(time.Unix(s.At, 0))
+	resp, err := c.AdviseAged(s, r, now, &age, kept)
 	var answer any = resp
 	if err != nil {
 		var refusal *Refusal

@@ -10,6 +10,8 @@ type Config struct {
 	Classes map[string]Class
 	// Mix weighs gang sizes in the measure of fragmentation.
 	Mix []Gang
+	// Tenants say which account may be advised what.
+	Tenants Tenants
 	// StaleAfter is the age from which a snapshot is not answered from unless the request allows it.
 	StaleAfter time.Duration
 	// Expires is how long advice is good for.

@@ -34,8 +34,8 @@ func (v *View) withheld(d int) int32 {
 // Earliest is the first second, from now on, at which the strategy would place the ask by the end estimates, with the
 // plan left in p. It supposes that nothing else starts meanwhile: it is the start of a job at the head of its queue. ok is
 // false where no estimate reaches it. What is free only grows with time here, so the search halves an interval, which is
-// short because when domains have room bounds it; a strategy that can need more domains when more is free (under
-// MaxDomains all but bounded) gets a start, if one at all, but not always the first.
+// short because when domains have room bounds it. A strategy that can need more domains when more is free, and so refuse
+// later what it placed before (under MaxDomains all that are not Steady), is asked at every end instead.
 func Earliest(s Strategy, v *View, a *Ask, now int64, p *Plan) (at int64, ok bool) {
 	ask, then, h := *a, *v, horizon{now: now}
 	h.open(v, p)
@@ -53,6 +53,14 @@ func Earliest(s Strategy, v *View, a *Ask, now int64, p *Plan) (at int64, ok boo
 	}
 	if try(lo) {
 		return lo, true
+	}
+	if _, steady := s.(Steady); !steady && a.MaxDomains > 0 && a.allowed(2) {
+		for _, end := range h.ends(v, p, lo) {
+			if try(end) {
+				return end, true
+			}
+		}
+		return 0, false
 	}
 	if hi <= lo || hi == Never || !try(hi) {
 		if hi != Never {
@@ -161,6 +169,26 @@ func (h *horizon) when(v *View, d int, nodes, room int32) int64 {
 		return Never
 	}
 	return max(order[nodes-1], h.now+OverdueGrace)
+}
+
+// ends are all times after lo at which more comes free, ascending.
+func (h *horizon) ends(v *View, p *Plan, lo int64) []int64 {
+	out := p.starts[:0]
+	for d, order := range v.order {
+		last := lo
+		for _, end := range order[h.low[d]:] {
+			if end != Never && end > last {
+				out = append(out, end)
+				last = end
+			}
+		}
+	}
+	if grace := h.now + OverdueGrace; grace > lo {
+		out = append(out, grace)
+	}
+	slices.Sort(out)
+	p.starts = slices.Compact(out)
+	return p.starts
 }
 
 // last is when the last node that has an estimate is free.

@@ -47,14 +47,6 @@ type ModelFragmentation struct {
 	Fragmentation
 }
 
-// Seen shows a snapshot to whoever looks at it: what a tenant may take, or with "" all that is not reserved.
-func (c *Config) Seen(s *Snapshot, tenant string) View {
-	if tenant == "" {
-		return s.View()
-	}
-	return c.ViewFor(s, tenant)
-}
-
 // Fragment measures what a view has free, for a mix of gangs, at the Unix time now: of all domains that are not closed to
 // the asker, and of those of each GPU model, by name with the unknown last. Slots are of one model each.
 func Fragment(v *View, mix []Gang, now int64) (all Fragmentation, models []ModelFragmentation) {

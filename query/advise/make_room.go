@@ -83,7 +83,7 @@ func PlanRoom(s *Snapshot, v *View, need int32, priority *int64) *MakeRoom {
 	for _, o := range options {
 		groups := s.groups(int32(o.domain), priority, &room)
 		room.cheapest(groups, need-v.Free[o.domain])
-		plan, at := s.rehouse(o.domain, room.chosen(groups, need-v.Free[o.domain]), from)
+		plan, at := s.rehouse(v, o.domain, room.chosen(groups, need-v.Free[o.domain]), from)
 		if plan == nil {
 			continue
 		}
@@ -232,8 +232,13 @@ func (r *roomScratch) chosen(groups []group, need int32) []group {
 // rehouse finds each job of the groups a place, the largest first, in the tightest other domain of such nodes that holds all
 // of it. Only nodes that anybody may take count: what is kept for the asker is not for those that make room for it. at is
 // when that may begin; the plan is nil where a job may neither go nor end, or not before the time given.
-func (s *Snapshot) rehouse(domain int, groups []group, before int64) (plan *MakeRoom, at int64) {
+func (s *Snapshot) rehouse(v *View, domain int, groups []group, before int64) (plan *MakeRoom, at int64) {
 	free, from := slices.Clone(s.free), &s.Topology.Domains[domain]
+	for _, k := range v.kept {
+		if s.tenant[k.Node] == 0 {
+			free[s.Topology.Nodes[k.Node].Domain]--
+		}
+	}
 	plan, at = &MakeRoom{Opens: s.Topology.Domains[domain].ID, CostKnown: true}, s.At
 	var holds []*Hold
 	for _, g := range groups {

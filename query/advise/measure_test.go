@@ -103,13 +103,13 @@ func TestATenantHasItsOwnFreeNodes(t *testing.T) {
 		"team-b": {5, 3, -1, 2},
 		"other":  {4, 2, -1, 2},
 	} {
-		v := new(Config).Seen(snap, tenant)
+		v := new(Config).ViewFor(snap, "", tenant)
 		f, _ := Fragment(&v, nil, 10)
 		if f.FreeNodes != want.free || f.Largest != want.largest || f.Drain[3] != want.drain {
 			t.Errorf("%q: got %+v, want %+v", tenant, f, want)
 		}
 		slots := int32(0)
-		for _, d := range new(Config).Slots(snap, 8, tenant) {
+		for _, d := range new(Config).Slots(snap, 8, "", tenant) {
 			slots += d.Slots
 		}
 		if slots != want.slots || slots != f.Slots[1] {

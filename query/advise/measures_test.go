@@ -56,11 +56,11 @@ func hold(t *testing.T, s *State, key string, end int64, nodes ...int32) *Hold {
 	return h
 }
 
-// TestEarliestIsTheFirstSecond: the halving search finds what trying every end does.
+// TestEarliestIsTheFirstSecond: the search finds what trying every end does, with every strategy and bound of domains.
 func TestEarliestIsTheFirstSecond(t *testing.T) {
 	rng := rand.New(rand.NewPCG(41, 42))
 	var p Plan
-	for range 60 {
+	for range 150 {
 		state := random(t, rng, 1+rng.IntN(10))
 		v := state.View()
 		now := int64(500 + rng.IntN(3000))
@@ -68,9 +68,6 @@ func TestEarliestIsTheFirstSecond(t *testing.T) {
 			a := randomAsk(rng)
 			a.MaxWait = math.MaxInt32 // a strategy that gives up waiting at a time of its own is tested apart
 			a.Duration, a.Shared, a.Waited = 0, 0, 0
-			if s.Name() == "first-fit" || s.Name() == "kueue-least-free" {
-				a.MaxDomains = 0 // more leftovers can make these need more domains: Earliest promises less there
-			}
 			at, ok := Earliest(s, &v, &a, now, &p)
 			want, found := int64(0), false
 			for _, end := range append([]int64{now, now + OverdueGrace}, slices.Concat(v.order...)...) {
@@ -93,8 +90,33 @@ func TestEarliestIsTheFirstSecond(t *testing.T) {
 	}
 }
 
-// TestEarliestIsWhatHalvingAllOfTheTimeFinds: where the search begins makes no difference, whoever asks. (For strategies
-// that can need more domains when more is free it can; see Earliest.)
+// TestEarliestFindsAStartThatLaterIsNone: where one node more makes first-fit need a domain more than is allowed.
+func TestEarliestFindsAStartThatLaterIsNone(t *testing.T) {
+	for name, test := range map[string]struct {
+		last int64 // end of the job that is left in the first domain; 0 for none
+		want int64
+	}{
+		"and then is one again": {20_000, 2000},
+		"and never is one more": {0, 2000},
+	} {
+		s := NewState(cluster(t, []int32{3, 3, 3}, 4))
+		hold(t, s, "a", 2500, 0)
+		hold(t, s, "b", test.last, 1, 2)
+		hold(t, s, "c", 2000, 3, 4, 5, 6, 7, 8)
+		v, p := s.View(), Plan{}
+		a := Ask{Nodes: 6, GPUsPerNode: 4, Mode: Preferred, MaxDomains: 2}
+		if at, ok := Earliest(FirstFit{}, &v, &a, 1000, &p); !ok || at != test.want || len(p.Parts) != 2 {
+			t.Errorf("%s: starts at %d %v in %v, want %d in two domains", name, at, ok, p.Parts, test.want)
+		}
+		// What the search would miss if it halved the time.
+		if at, ok := halved(FirstFit{}, &v, &a, 1000, &p); ok && at == test.want {
+			t.Errorf("%s: halving finds it too: the test proves nothing", name)
+		}
+	}
+}
+
+// TestEarliestIsWhatHalvingAllOfTheTimeFinds: where the search begins makes no difference, whoever asks and whatever is kept
+// for others. (Strategies that are not steady are not halved under MaxDomains.)
 func TestEarliestIsWhatHalvingAllOfTheTimeFinds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(43, 44))
 	c := DefaultConfig()
@@ -115,10 +137,16 @@ func TestEarliestIsWhatHalvingAllOfTheTimeFinds(t *testing.T) {
 		if q.a, err = c.ask(snap.Topology, &r); err != nil {
 			t.Fatal(err)
 		}
-		q.narrow()
+		var kept []Kept
+		for n := range int32(len(nodes)) {
+			if rng.IntN(12) == 0 {
+				kept = append(kept, Kept{Node: n, Until: q.now + 1 + rng.Int64N(900)})
+			}
+		}
+		q.narrow(kept)
 		for _, s := range Strategies(Options{Links: DefaultLinks()}) {
 			a := randomAsk(rng)
-			if s.Name() != "bounded" {
+			if _, steady := s.(Steady); !steady {
 				a.MaxDomains = 0
 			}
 			at, ok := Earliest(s, &q.v, &a, q.now, &q.p)

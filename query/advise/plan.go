@@ -57,6 +57,7 @@ type View struct {
 
 	order   [][]int64
 	partial []int32
+	kept    []Kept  // nodes that short holds keep for others, by node: not in Free, and in order from when they are not kept
 	closed  []bool  // per domain: no node of it may ever be taken; nil for none
 	barred  []int32 // per domain: nodes that may not be taken although they are or come free; nil for none
 }

@@ -14,6 +14,9 @@ type Request struct {
 	RequestID string `json:"request_id,omitempty"`
 	Tenant    string `json:"tenant,omitempty"`
 	Cluster   string `json:"cluster,omitempty"`
+	// Queue is where the job is to be submitted: a queue or a partition of Slurm, or several with commas between. It matters for
+	// tenants that may not use all.
+	Queue string `json:"queue,omitempty"`
 	// Job, User and Name say whose job it is, where the caller knows: earlier runs of the same user and name tell how
 	// long it takes and how much it talks, and the answer is graded by what becomes of it.
 	Job         string `json:"job,omitempty"`
@@ -54,6 +57,11 @@ type Request struct {
 	Candidates int `json:"candidates,omitempty"`
 	// AllowStale wants an answer from an old snapshot too, marked as such.
 	AllowStale bool `json:"allow_stale,omitempty"`
+	// HoldS is for how many seconds the nodes of a start now are to be kept for this request, which RequestID then names: asked
+	// again with the same, the answer is the same.
+	HoldS int64 `json:"hold_s,omitempty"`
+	// AsOf asks where the job would have gone at a past instant, as far as is known of it today. For people, not for schedulers.
+	AsOf *time.Time `json:"as_of,omitempty"`
 }
 
 // Class is what a name of a kind of job stands for.
@@ -97,8 +105,10 @@ const (
 	InvalidRequest  = "invalid_request"
 	NeverFits       = "never_fits"
 	NoCapacityNow   = "no_capacity_now"
+	NoEstimates     = "no_estimates" // as NoCapacityNow, and jobs without an end estimate keep a start from being told
 	TopologyUnknown = "topology_unknown"
 	StaleSnapshot   = "stale_snapshot"
+	TenantForbidden = "tenant_forbidden"
 )
 
 // ask turns a request into a strategy's ask, with the class's and the configuration's defaults.
@@ -206,7 +216,7 @@ func (r *Request) counts() *Refusal {
 	}{
 		{"segment_nodes", int64(r.SegmentNodes), math.MaxInt32}, {"max_domains", int64(r.MaxDomains), math.MaxInt32},
 		{"spares_per_domain", int64(spares), math.MaxInt32}, {"candidates", int64(r.Candidates), math.MaxInt32},
-		{"waited_s", r.WaitedS, 1 << 40}, {"duration_s", r.DurationS, 1 << 40},
+		{"waited_s", r.WaitedS, 1 << 40}, {"duration_s", r.DurationS, 1 << 40}, {"hold_s", r.HoldS, 1 << 40},
 	} {
 		if n.value < 0 || n.value > n.most {
 			return &Refusal{Code: InvalidRequest, Detail: fmt.Sprintf("%s %d is no count or time in seconds", n.name, n.value),

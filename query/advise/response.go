@@ -1,5 +1,7 @@
 package advise
 
+import "time"
+
 // Response is advice: candidates, best first, and which to take. It is not a reservation: two askers may be told the same.
 type Response struct {
 	RequestID  string       `json:"request_id,omitempty"`
@@ -7,7 +9,8 @@ type Response struct {
 	Snapshot   SnapshotInfo `json:"snapshot"`
 	Candidates []Candidate  `json:"candidates"`
 	MakeRoom   *MakeRoom    `json:"make_room,omitempty"`
-	// NotNow says why the best shape cannot start now, with counts; absent where it can.
+	// NotNow says why the best shape cannot start now, with counts; absent where it can. Its code is no_estimates where no
+	// start of a better shape is told because jobs have no end estimate.
 	NotNow *Refusal `json:"not_now,omitempty"`
 	// Recommendation is one of "start rank N", "wait for rank N" and "make room".
 	Recommendation string   `json:"recommendation"`
@@ -23,6 +26,9 @@ type Response struct {
 type SnapshotInfo struct {
 	Seq        uint64 `json:"seq"`
 	Generation uint64 `json:"generation"`
+	// AsOf is the past instant that was asked about: the cluster is then as is known of it today, but for what is only kept as
+	// last told: time limits, priorities, and what moving a job costs. Absent for now.
+	AsOf *time.Time `json:"as_of,omitempty"`
 	// AgeMS is null where the age is not known; such a picture is stale.
 	AgeMS *int64 `json:"age_ms"`
 	Stale bool   `json:"stale"`
@@ -39,11 +45,14 @@ type SnapshotInfo struct {
 type Candidate struct {
 	Rank int `json:"rank"`
 	// Start is "now" or a time by the end estimates, which StartBasis then names; WaitS is how far off it is.
-	Start      string        `json:"start"`
-	StartBasis string        `json:"start_basis,omitempty"`
-	WaitS      int64         `json:"wait_s"`
-	WaitsFor   []string      `json:"waits_for,omitempty"`
-	Domains    []DomainShare `json:"domains"`
+	Start      string `json:"start"`
+	StartBasis string `json:"start_basis,omitempty"`
+	// StartP90 is when the same nodes are free if every job on them takes as long as its 90th percentile: of ten or more earlier
+	// runs of its user and name, or else its limit. Absent for a start now, and where a job has neither or has outlived it.
+	StartP90 string        `json:"start_p90,omitempty"`
+	WaitS    int64         `json:"wait_s"`
+	WaitsFor []string      `json:"waits_for,omitempty"`
+	Domains  []DomainShare `json:"domains"`
 	// Nodes are for audit and for scheduler extenders; only known for a start now.
 	Nodes []string `json:"nodes,omitempty"`
 	// Evicts are the probe jobs on those nodes.
@@ -72,6 +81,10 @@ type Prediction struct {
 	Basis    string      `json:"basis"`
 	// LinkRatio is a ratio of link speeds, not a slowdown.
 	LinkRatio float64 `json:"link_ratio"`
+	// BwGBps is what the configured links give each GPU in one direction in this shape, and BwBasis which of them: NVLink in
+	// one domain, and between parts the NICs that the traffic crosses.
+	BwGBps  float64 `json:"bw_GBps"`
+	BwBasis string  `json:"bw_basis"`
 }
 
 // FragChange is what a start now does to the slots of the reference size.

@@ -15,8 +15,8 @@ type DomainSlots struct {
 // Slots counts, for each domain, how many slots of that many GPUs are free: whole free nodes from the GPUs of one node on,
 // and shares of single nodes below. Reserved nodes count for the tenant they are reserved for and nobody else, and domains that
 // it may have no nodes of are left out; "" is anybody.
-func (c *Config) Slots(s *Snapshot, gpus int32, tenant string) []DomainSlots {
-	own, v := int32(slices.Index(s.tenants, tenant)), c.Seen(s, tenant)
+func (c *Config) Slots(s *Snapshot, gpus int32, cluster, tenant string) []DomainSlots {
+	own, v := int32(slices.Index(s.tenants, tenant)), c.ViewFor(s, cluster, tenant)
 	var out []DomainSlots
 	for i := range s.Topology.Domains {
 		d := &s.Topology.Domains[i]

@@ -31,7 +31,7 @@ func TestSlotRule(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := new(Config).Slots(state.Publish(100), int32(c.Size), ""); len(got) != 1 || int(got[0].Slots) != c.Slots {
+		if got := new(Config).Slots(state.Publish(100), int32(c.Size), "", ""); len(got) != 1 || int(got[0].Slots) != c.Slots {
 			t.Errorf("%s: got %+v, want %d", c.Says, got, c.Slots)
 		}
 	}
@@ -47,7 +47,7 @@ func TestWhatProbesHoldIsFreeAndMarkedSo(t *testing.T) {
 		}
 	}
 	snap := s.Publish(100)
-	got := new(Config).Slots(snap, 4, "")
+	got := new(Config).Slots(snap, 4, "", "")
 	if got[0].Slots != 2 || got[0].Free != 8 || got[0].Probe != 4 || got[1].Free != 5 || got[1].Probe != 1 || snap.Probed() != 1 {
 		t.Errorf("got %+v and %d free nodes with a probe job on", got, snap.Probed())
 	}

@@ -164,6 +164,21 @@ func (l Links) Basis(t *Topology, parts []Part, a *Ask) string {
 	return fmt.Sprintf("assumed share %.3g, %s, %.4g/%.4g GB/s (%s)", traffic.Share, pattern, l.Domain, net, level)
 }
 
+// Bandwidth is what the links give one GPU of the parts in one direction, in GB/s, and in words what that rests on. A ring
+// crosses between parts over the NICs of the smallest one and is no faster than NVLink; whatever else a job does, and between
+// its segments, each GPU has its own NIC.
+func (l Links) Bandwidth(t *Topology, parts []Part, a *Ask) (gbps float64, basis string) {
+	if len(parts) <= 1 {
+		return l.Domain, "one domain"
+	}
+	net, level := l.across(t, parts)
+	if a.Traffic.Pattern != AllReduce || a.Segment > 0 {
+		return min(l.Domain, net), fmt.Sprintf("each GPU's own NIC of %.4g GB/s (%s)", net, level)
+	}
+	k, _ := shape(parts, a.GPUsPerNode)
+	return min(l.Domain, float64(k)*net), fmt.Sprintf("a ring over the %d NICs of %.4g GB/s (%s) of the smallest part", k, net, level)
+}
+
 // LinkRatio is how many times slower one GPU's link is between the parts than inside a domain. It is a ratio of
 // bandwidths, not a slowdown.
 func (l Links) LinkRatio(t *Topology, parts []Part) float64 {

@@ -25,6 +25,8 @@ type Hold struct {
 	Start  int64
 	// End is the estimated end; 0 where there is none.
 	End int64
+	// Late is the end at the 90th percentile, or the limit, which it cannot pass; 0 where there is no basis.
+	Late int64
 	// Priority is the scheduler's, a higher one goes first; nil where not known.
 	Priority    *int64
 	Preemptible bool

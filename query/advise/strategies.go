@@ -13,6 +13,10 @@ type Strategy interface {
 	Place(v *View, a *Ask, p *Plan)
 }
 
+// Steady is a Strategy that, with more nodes free, never refuses what it placed with fewer, whatever MaxDomains is: Earliest
+// is quicker with it. Without MaxDomains every strategy is.
+type Steady interface{ Steady() }
+
 // Options are what strategies can be told.
 type Options struct {
 	Links Links

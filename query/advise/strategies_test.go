@@ -44,6 +44,9 @@ func random(t testing.TB, rng *rand.Rand, domains int) *State {
 		if rng.IntN(10) == 0 {
 			h.End = 0
 		}
+		if h.End > 0 && rng.IntN(4) > 0 {
+			h.Late = h.End + h.End/2
+		}
 		h.Probe = rng.IntN(20) == 0
 		h.Preemptible = rng.IntN(2) == 0
 		for k := i; k < min(n, i+width); k++ {

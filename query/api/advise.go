@@ -31,6 +31,8 @@ type advisor struct {
 	prefix string
 	last   atomic.Uint64
 	gangs  *gangs
+	holds  *holds
+	past   chan struct{} // one question about the past at a time
 }
 
 func newAdvisor(c AdviseConfig, deps Deps, cfg *advise.Config) *advisor {
@@ -38,22 +40,27 @@ func newAdvisor(c AdviseConfig, deps Deps, cfg *advise.Config) *advisor {
 	_, _ = rand.Read(prefix[:]) // never fails
 	return &advisor{
 		cfg: cfg, maxLag: c.MaxTopologyLag, feed: deps.Feed, ledger: deps.Ledger, now: deps.Now, slots: make(chan struct{}, c.MaxConcurrent),
-		prefix: hex.EncodeToString(prefix[:]), gangs: newGangs(),
+		prefix: hex.EncodeToString(prefix[:]), gangs: newGangs(), holds: newHolds(c.Holds, deps.Registry), past: make(chan struct{}, 1),
 	}
 }
 
 // Codes of refusals beyond those of query/advise.
 const (
-	codeNotReady   = "not_ready"
-	codeUnknown    = "unknown_cluster"
-	codeOverloaded = "overloaded"
+	codeNotReady     = "not_ready"
+	codeUnknown      = "unknown_cluster"
+	codeOverloaded   = "overloaded"
+	codeHoldConflict = "hold_conflict" // what is held for this request, or cannot be
+	codeUnknownHold  = "unknown_hold"
 )
 
-// Advice is an answer with advice. The same picture and request give the same advice; advice_id is new each time.
+// Advice is an answer with advice. The same picture, short holds and request give the same advice; advice_id is new each time.
 type Advice struct {
-	AdviceID string `json:"advice_id" doc:"Names this answer in POST /v1/feedback and in the ledger."`
+	AdviceID string `json:"advice_id,omitempty" doc:"Names this answer in POST /v1/feedback and in the ledger; absent with as_of, of which nothing becomes."`
 	Cluster  string `json:"cluster"`
+	Hold     *Hold  `json:"hold,omitempty" doc:"Nodes that are kept for this request, where hold_s asked for it and a start now was advised."`
 	advise.Response
+
+	Freshness *read.Freshness `json:"freshness,omitempty" doc:"With as_of: how complete the tables are that it was read from."`
 
 	written []byte // the answer as JSON: written out once, for the caller and for the ledger
 }
@@ -94,7 +101,8 @@ func (n *NoAdvice) GetHeaders() http.Header {
 
 // statuses of the codes; others are 422.
 var statuses = map[string]int{
-	advise.NoCapacityNow: http.StatusConflict, advise.TopologyUnknown: http.StatusServiceUnavailable,
+	advise.NoCapacityNow: http.StatusConflict, advise.NoEstimates: http.StatusConflict, codeHoldConflict: http.StatusConflict,
+	advise.TenantForbidden: http.StatusForbidden, codeUnknownHold: http.StatusNotFound, advise.TopologyUnknown: http.StatusServiceUnavailable,
 	advise.StaleSnapshot: http.StatusServiceUnavailable, codeNotReady: http.StatusServiceUnavailable,
 	codeOverloaded: http.StatusServiceUnavailable, codeUnknown: http.StatusNotFound,
 }
@@ -136,17 +144,40 @@ func (a *advisor) ask(caller string, r *advise.Request) (*Advice, *NoAdvice) {
 		return nil, a.refuse(caller, id, r, nil, start, &advise.Refusal{
 			Code: codeOverloaded, Detail: fmt.Sprintf("%d questions are in work", cap(a.slots)), Remedy: "place the job without advice, or ask again in a second"})
 	}
+	if r.HoldS != 0 {
+		if refusal := a.holds.allowed(r); refusal != nil {
+			return nil, a.refuse(caller, id, r, nil, start, refusal)
+		}
+		a.holds.taking.Lock()
+		defer a.holds.taking.Unlock()
+	}
 	v, refusal := a.view(r.Cluster)
 	if refusal != nil {
 		return nil, a.refuse(caller, id, r, nil, start, refusal)
 	}
-	resp, refusal := a.advise(v, r)
+	now := a.now()
+	if r.HoldS != 0 {
+		before, refusal := a.holds.asked(v, r, now)
+		if refusal != nil {
+			return nil, a.refuse(caller, id, r, v, start, refusal)
+		}
+		if before != nil {
+			return before, nil
+		}
+	}
+	resp, refusal := a.advise(v, r, now)
 	if refusal != nil {
 		return nil, a.refuse(caller, id, r, v, start, refusal)
 	}
 	out := &Advice{AdviceID: id, Cluster: v.Cluster, Response: *resp}
+	if r.HoldS != 0 {
+		if refusal := a.holds.take(v, r, out, now); refusal != nil {
+			return nil, a.refuse(caller, id, r, v, start, refusal)
+		}
+	}
 	var err error
 	if out.written, err = written(out); err != nil {
+		a.holds.release(id)
 		return nil, a.refuse(caller, id, r, v, start, &advise.Refusal{Code: advise.InvalidRequest, Detail: err.Error(), Remedy: "change the request"})
 	}
 	if a.ledger != nil {
@@ -171,6 +202,51 @@ func (a *advisor) ask(caller string, r *advise.Request) (*Advice, *NoAdvice) {
 	return out, nil
 }
 
+// settled is how long an instant must be over to be asked about: what was told of it is in the tables by then.
+const settled = time.Minute
+
+// askPast answers a question about a past instant from the tables, beside the way of those that place jobs: one at a time, and
+// not in the ledger.
+func (a *advisor) askPast(ctx context.Context, r *advise.Request, fresh func(context.Context, string) (read.Freshness, error)) (*Advice, error) {
+	at := r.AsOf.UTC()
+	switch {
+	case r.HoldS != 0:
+		return nil, noAdvice(&advise.Refusal{Code: advise.InvalidRequest, Detail: "hold_s and as_of", Remedy: "the past cannot be held: leave one of them out"})
+	case at.After(a.now().Add(-settled)):
+		return nil, noAdvice(&advise.Refusal{Code: advise.InvalidRequest, Detail: fmt.Sprintf("as_of %s is not a minute over", at.Format(time.RFC3339)),
+			Remedy: "leave as_of out to ask about now"})
+	}
+	select {
+	case a.past <- struct{}{}:
+		defer func() { <-a.past }()
+	default:
+		return nil, noAdvice(&advise.Refusal{Code: codeOverloaded, Detail: "another question about the past is in work", Remedy: "ask again in a second"})
+	}
+	now, refusal := a.view(r.Cluster)
+	if refusal != nil {
+		return nil, noAdvice(refusal)
+	}
+	v, err := a.feed.Past(ctx, now.Cluster, at)
+	if errors.Is(err, live.ErrUnknown) {
+		return nil, noAdvice(&advise.Refusal{Code: advise.TopologyUnknown, Detail: "where nodes sat is not known: " + err.Error(), Remedy: "ask about a later instant"})
+	} else if err != nil {
+		return nil, err
+	}
+	complete, err := fresh(ctx, v.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	resp, refusal := a.advise(v, r, at)
+	if refusal != nil {
+		none := noAdvice(refusal)
+		none.Snapshot = a.snapshot(v, at)
+		return nil, none
+	}
+	out := &Advice{Cluster: v.Cluster, Response: *resp, Freshness: &complete}
+	out.written, err = written(out)
+	return out, err
+}
+
 // written is JSON as every answer of the API is written: a line, with < and & as they are.
 func written(v any) ([]byte, error) {
 	var out line
@@ -190,8 +266,7 @@ func (l *line) Write(text []byte) (int, error) {
 }
 
 // advise answers from a picture, with what is known of earlier runs of the same user and name filled in.
-func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *advise.Refusal) {
-	now := a.now()
+func (a *advisor) advise(v *live.View, r *advise.Request, now time.Time) (*advise.Response, *advise.Refusal) {
 	if r.GPUModel != "" && !modelKnown(v.Snapshot.Topology) {
 		return nil, &advise.Refusal{Code: advise.TopologyUnknown, Detail: "the GPU model of no node is known", Remedy: "ask without gpu_model"}
 	}
@@ -201,6 +276,7 @@ func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *ad
 			Remedy: "place the job without advice, or set allow_stale; the operator should look at `spillway enrich`"}
 	}
 	filled := *r
+	filled.Cluster = v.Cluster
 	if filled.DurationS == 0 || filled.MeasuredGBps == 0 {
 		seconds, gbps := v.Usual(r.User, r.Name)
 		if filled.DurationS == 0 && seconds > 0 {
@@ -210,9 +286,9 @@ func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *ad
 			filled.MeasuredGBps = gbps
 		}
 	}
-	resp, err := a.cfg.AdviseAged(v.Snapshot, &filled, now, age(v, now))
+	resp, err := a.cfg.AdviseAged(v.Snapshot, &filled, now, age(v, now), a.keptFor(v, r, now))
 	if err == nil {
-		a.lagging(&resp.Snapshot, lag)
+		a.complete(&resp.Snapshot, v, now)
 		return resp, nil
 	}
 	var refusal *advise.Refusal
@@ -220,6 +296,14 @@ func (a *advisor) advise(v *live.View, r *advise.Request) (*advise.Response, *ad
 		return nil, refusal
 	}
 	return nil, &advise.Refusal{Code: advise.InvalidRequest, Detail: err.Error(), Remedy: "change the request"}
+}
+
+// keptFor are the nodes that short holds keep from an asker.
+func (a *advisor) keptFor(v *live.View, r *advise.Request, now time.Time) []advise.Kept {
+	if v.IsPast() {
+		return nil
+	}
+	return a.holds.kept(v, r, now)
 }
 
 func modelKnown(t *advise.Topology) bool {
@@ -249,7 +333,7 @@ func (a *advisor) row(caller, id string, r *advise.Request, v *live.View, start 
 
 func (a *advisor) refuse(caller, id string, r *advise.Request, v *live.View, start time.Time, refusal *advise.Refusal) *NoAdvice {
 	out := noAdvice(refusal)
-	out.AdviceID, out.Snapshot = id, a.snapshot(v)
+	out.AdviceID, out.Snapshot = id, a.snapshot(v, a.now())
 	if a.ledger != nil {
 		row := a.row(caller, id, r, v, start)
 		row.Code = refusal.Code
@@ -260,19 +344,24 @@ func (a *advisor) refuse(caller, id string, r *advise.Request, v *live.View, sta
 }
 
 // snapshot says what an answer from a picture rests on; nil where there is none.
-func (a *advisor) snapshot(v *live.View) *advise.SnapshotInfo {
+func (a *advisor) snapshot(v *live.View, now time.Time) *advise.SnapshotInfo {
 	if v == nil {
 		return nil
 	}
-	now := a.now()
 	info := a.cfg.Info(v.Snapshot, age(v, now))
-	a.lagging(&info, v.TopologyLag(now))
+	a.complete(&info, v, now)
 	return &info
 }
 
-// lagging says that the topology of a picture is behind by so much, which makes it stale too.
-func (a *advisor) lagging(info *advise.SnapshotInfo, lag time.Duration) {
+// complete adds what a snapshot does not know of itself: that its topology is behind by so much, which makes it stale too, and
+// of which past instant it is.
+func (a *advisor) complete(info *advise.SnapshotInfo, v *live.View, now time.Time) {
+	lag := v.TopologyLag(now)
 	info.TopologyLagMS, info.Stale = lag.Milliseconds(), info.Stale || lag > a.maxLag
+	if v.IsPast() {
+		at := v.AsOf()
+		info.AsOf = &at
+	}
 }
 
 // age is how old a picture is; nil where nobody can say.
@@ -289,6 +378,8 @@ func (s *Server) adviceRoutes() {
 	get(s, "grade-advice", "/v1/advice/grade", "What became of the advice that was given", s.gradeAdvice)
 	get(s, "list-links", "/v1/links", "How fast links are by tests of communication, by level and domain", s.links)
 	get(s, "list-runs", "/v1/runs", "Runs that have ended: what `spillway simulate --from-history` tries policies on", s.runs)
+	get(s, "list-holds", "/v1/holds", "Short holds: nodes that this process keeps for those who asked with hold_s", s.listHolds)
+	post(s, "release-hold", "/v1/holds/{id}/release", "End a short hold before its time", http.StatusOK, s.releaseHold)
 	post(s, "tell-feedback", "/v1/feedback", "Which job an advice was for, what was taken of it and what came of it", http.StatusAccepted, s.feedback)
 	post(s, "what-if", "/v1/whatif", "What draining domains or ending jobs would change", http.StatusOK, s.whatIf)
 	get(s, "get-fragmentation", "/v1/fragmentation", "How far free GPUs are of use to gangs, now and over time", s.fragmentation)
@@ -301,11 +392,19 @@ func (s *Server) ask() {
 	op.Responses["200"] = &huma.Response{Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
 		"application/json": {Schema: s.api.OpenAPI().Components.Schemas.Schema(typeOf[Advice](), true, "Advice")}}}
 	type lineOf struct{ Body func(huma.Context) }
-	huma.Register(s.api, op, func(_ context.Context, in *struct{ Body advise.Request }) (*lineOf, error) {
+	huma.Register(s.api, op, func(ctx context.Context, in *struct{ Body advise.Request }) (*lineOf, error) {
 		return observed(s, id, func() (*lineOf, error) {
-			out, none := s.advisor.ask("api", &in.Body)
-			if none != nil {
-				return nil, none
+			var out *Advice
+			if in.Body.AsOf != nil {
+				var err error
+				if out, err = s.advisor.askPast(ctx, &in.Body, s.deps.Reader.Freshness); err != nil {
+					return nil, err
+				}
+			} else {
+				var none *NoAdvice
+				if out, none = s.advisor.ask("api", &in.Body); none != nil {
+					return nil, none
+				}
 			}
 			return &lineOf{func(ctx huma.Context) {
 				ctx.SetHeader("Content-Type", "application/json")
@@ -327,12 +426,25 @@ func post[I, O any](s *Server, id, path, summary string, status int, fn func(con
 	})
 }
 
+// failsOpen tells callers that read nothing else of an answer that is none to go on as before, whoever refuses: the schema too.
+type failsOpen struct{ humaContext }
+
+type humaContext huma.Context
+
+// SetStatus implements huma.Context.
+func (c failsOpen) SetStatus(status int) {
+	if status >= 400 {
+		c.SetHeader("X-Advice", "none")
+	}
+	c.humaContext.SetStatus(status)
+}
+
 // posting describes a POST operation.
 func (s *Server) posting(id, path, summary string, status int) huma.Operation {
 	problem := s.api.OpenAPI().Components.Schemas.Schema(typeOf[NoAdvice](), true, "NoAdvice")
 	op := huma.Operation{OperationID: id, Method: http.MethodPost, Path: path, Summary: summary, DefaultStatus: status, MaxBodyBytes: 1 << 20,
-		Responses: map[string]*huma.Response{}}
-	for _, code := range []int{http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable} {
+		Responses: map[string]*huma.Response{}, Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) { next(failsOpen{ctx}) }}}
+	for _, code := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable} {
 		op.Responses[strconv.Itoa(code)] = &huma.Response{Description: http.StatusText(code), Content: map[string]*huma.MediaType{
 			"application/problem+json": {Schema: problem}}}
 	}
@@ -422,6 +534,7 @@ func (s *Server) feedback(_ context.Context, in *struct{ Body feedbackBody }) (*
 		ToldAt: s.deps.Now(), Cluster: cluster, AdviceID: in.Body.AdviceID, JobID: in.Body.Job, Chosen: in.Body.Chosen,
 		Slowdown: in.Body.Slowdown, Comment: in.Body.Comment,
 	}
+	s.advisor.holds.tell(f.AdviceID, f.JobID, f.Chosen)
 	if s.deps.Ledger == nil || !s.deps.Ledger.Tell(f) {
 		return nil, noAdvice(&advise.Refusal{Code: codeOverloaded, Detail: "the ledger takes no more feedback now", Remedy: "tell it again in a second"})
 	}

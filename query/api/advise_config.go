@@ -23,6 +23,8 @@ type AdviseConfig struct {
 	Extender       bool                    `yaml:"extender"`         // serve /scheduler/filter and /prioritize; kube-scheduler sends no token
 	Levels         map[string]float64      `yaml:"levels"`           // GB/s per GPU and direction between domains that share a level
 	Classes        map[string]advise.Class `yaml:"classes"`          // kinds of jobs that a request may name
+	Tenants        advise.Tenants          `yaml:"tenants"`          // which account may be advised what
+	Holds          HoldsConfig             `yaml:"holds"`            // short holds, asked for with hold_s
 	Feed           live.Config             `yaml:"feed"`
 	Ledger         ledger.Config           `yaml:"ledger"`
 }
@@ -32,6 +34,7 @@ func DefaultAdviseConfig() AdviseConfig {
 	d := advise.DefaultConfig()
 	return AdviseConfig{
 		MaxAge: d.StaleAfter, MaxTopologyLag: 30 * time.Second, MaxConcurrent: 32, Expires: d.Expires, Strategy: d.Strategy.Name(), TopologyLabel: d.TopologyLabel,
+		Tenants: advise.Tenants{Unlisted: advise.Allow, Accounts: map[string]advise.Tenant{}}, Holds: HoldsConfig{Most: 64, TenantMost: 4, TenantShare: .25},
 		Levels: map[string]float64{}, Classes: d.Classes, Feed: live.DefaultConfig(), Ledger: ledger.DefaultConfig(),
 	}
 }
@@ -75,6 +78,12 @@ func (c AdviseConfig) Validate() error {
 			errs = append(errs, fmt.Errorf("advise.levels.%s: %g GB/s: give a speed", level, c.Levels[level]))
 		}
 	}
+	if u := c.Tenants.Unlisted; u != advise.Allow && u != advise.Forbid {
+		errs = append(errs, fmt.Errorf("advise.tenants.unlisted %q: it is %s or %s", u, advise.Allow, advise.Forbid))
+	}
+	if err := c.Holds.validate(); err != nil {
+		errs = append(errs, err)
+	}
 	for _, err := range []error{c.Feed.Validate(), c.Ledger.Validate()} {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("advise: %w", err))
@@ -89,6 +98,7 @@ func (c AdviseConfig) config(links advise.Links) *advise.Config {
 	links.Levels = c.Levels
 	out.Links = links
 	out.Strategy, _ = advise.Named(c.Strategy, advise.Options{Links: out.Links})
+	out.Tenants = c.Tenants
 	out.Classes, out.StaleAfter, out.Expires, out.TopologyLabel = c.Classes, c.MaxAge, c.Expires, c.TopologyLabel
 	return &out
 }

@@ -158,7 +158,7 @@ func (p *extenderPod) request(cluster, job string, most int) *advise.Request {
 	g := p.gpus()
 	r := &advise.Request{
 		Cluster: cluster, GPUs: min(pods, mostGPUs) * min(g, mostGPUs), GPUsPerNode: g, Class: a["spillway.io/class"], User: p.Metadata.Namespace, Name: job,
-		Job: p.Metadata.Namespace + "/" + job,
+		Job: p.Metadata.Namespace + "/" + job, Tenant: p.Metadata.Namespace, Queue: p.Metadata.Labels["kueue.x-k8s.io/queue-name"],
 	}
 	switch {
 	case a["kueue.x-k8s.io/podset-required-topology"] != "":

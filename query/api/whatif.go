@@ -54,8 +54,8 @@ type Useful struct {
 	Models []advise.ModelFragmentation `json:"models" doc:"The same of each GPU model, by name and the unknown last: a gang is of one model, so that slots are counted of each and summed."`
 }
 
-func (s *Server) useful(snap *advise.Snapshot, tenant string, now time.Time) Useful {
-	v, out := s.advisor.cfg.Seen(snap, tenant), Useful{GPUsPerNode: snap.Topology.GPUsPerNode}
+func (s *Server) useful(snap *advise.Snapshot, cluster, tenant string, now time.Time) Useful {
+	v, out := s.advisor.cfg.ViewFor(snap, cluster, tenant), Useful{GPUsPerNode: snap.Topology.GPUsPerNode}
 	out.Fragmentation, out.Models = advise.Fragment(&v, s.advisor.cfg.Mix, now.Unix())
 	return out
 }
@@ -84,20 +84,23 @@ func (s *Server) whatIf(_ context.Context, in *struct{ Body whatIfBody }) (*Chan
 		return nil, err
 	}
 	out := &Change{
-		Cluster: v.Cluster, AsOf: v.AsOf(), Before: s.useful(v.Snapshot, "", now), After: s.useful(after, "", now),
+		Cluster: v.Cluster, AsOf: v.AsOf(), Before: s.useful(v.Snapshot, v.Cluster, "", now), After: s.useful(after, v.Cluster, "", now),
 		Affects: append([]string{}, affected...), DrainBy: drainedBy(after, drained, now),
 		Freshness: liveFreshness(s.advisor.feed.Sources(), []*live.View{v}, v.Cluster, now),
 	}
 	if r := in.Body.Ask; r != nil {
 		changed := *v
 		changed.Snapshot = after
-		out.Asked = &WhatIfAnswers{Before: s.answerFor(v, r), After: s.answerFor(&changed, r)}
+		if r.HoldS != 0 || r.AsOf != nil {
+			return nil, noAdvice(&advise.Refusal{Code: advise.InvalidRequest, Detail: "hold_s or as_of in what is asked before and after", Remedy: "leave them out"})
+		}
+		out.Asked = &WhatIfAnswers{Before: s.answerFor(v, r, now), After: s.answerFor(&changed, r, now)}
 	}
 	return out, nil
 }
 
-func (s *Server) answerFor(v *live.View, r *advise.Request) WhatIfAnswer {
-	resp, refusal := s.advisor.advise(v, r)
+func (s *Server) answerFor(v *live.View, r *advise.Request, now time.Time) WhatIfAnswer {
+	resp, refusal := s.advisor.advise(v, r, now)
 	return WhatIfAnswer{Advice: resp, Problem: refusal}
 }
 
@@ -168,12 +171,12 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 		if at := v.AsOf(); at.Before(out.AsOf) {
 			out.AsOf = at
 		}
-		c := ClusterFragmentation{Cluster: name, UsefulNow: s.useful(v.Snapshot, in.Tenant, now), Domains: len(v.Snapshot.Topology.Domains), Probed: v.Snapshot.Probed(), Estimates: 1}
+		c := ClusterFragmentation{Cluster: name, UsefulNow: s.useful(v.Snapshot, name, in.Tenant, now), Domains: len(v.Snapshot.Topology.Domains), Probed: v.Snapshot.Probed(), Estimates: 1}
 		if age, known := v.Age(now); known {
 			seconds := age.Seconds()
 			c.AgeS = &seconds
 		}
-		view := s.advisor.cfg.Seen(v.Snapshot, in.Tenant)
+		view := s.advisor.cfg.ViewFor(v.Snapshot, name, in.Tenant)
 		c.Entropy = advise.Entropy(view.Free)
 		if v.Snapshot.Held > 0 {
 			c.Estimates = float64(v.Snapshot.Estimated) / float64(v.Snapshot.Held)
@@ -213,7 +216,7 @@ func (s *Server) liveSlots(in *slotsParam) *read.Slots {
 			return nil
 		}
 		used = append(used, v)
-		for _, d := range s.advisor.cfg.Slots(v.Snapshot, int32(in.GPUs), in.Tenant) {
+		for _, d := range s.advisor.cfg.Slots(v.Snapshot, int32(in.GPUs), name, in.Tenant) {
 			if in.GPUModel != "" && d.Model != in.GPUModel {
 				continue
 			}

@@ -246,18 +246,24 @@ func (c *cluster) holds(key string, cur, next *run, p *event.Placement, now int6
 		price(h, cur.hold) // what another source has told
 	}
 	tell(h, p)
-	h.End = c.history[[2]string{next.user, next.jobName}].end(next.start, next.limit, now)
+	c.estimate(h, next, now)
 	if p.GetState() == event.State_COMPLETING {
-		h.End = now + 60
+		h.End, h.Late = now+60, now+60
 	}
 	next.hold = h
-	if cur != nil && cur.hold != nil && !cur.ended && slices.Equal(cur.hold.Nodes, h.Nodes) && cur.hold.End == h.End && cur.hold.Probe == h.Probe && samePrice(cur.hold, h) {
+	if cur != nil && cur.hold != nil && !cur.ended && slices.Equal(cur.hold.Nodes, h.Nodes) && cur.hold.End == h.End && cur.hold.Late == h.Late && cur.hold.Probe == h.Probe && samePrice(cur.hold, h) {
 		next.hold = cur.hold
 		c.runs[key] = next
 		return false
 	}
 	c.runs[key] = next
 	return c.hold(h)
+}
+
+// estimate tells when a run is to end.
+func (c *cluster) estimate(h *advise.Hold, r *run, now int64) {
+	past := c.history[[2]string{r.user, r.jobName}]
+	h.End, h.Late = past.end(r.start, r.limit, now), past.late(r.start, r.limit, now)
 }
 
 // price gives a hold what is known of another of the same run: its priority and what it would cost to move it.
@@ -395,12 +401,12 @@ func (c *cluster) shares(p *event.Placement) []advise.Share {
 // the longer ones did.
 func (c *cluster) estimates(now int64) {
 	for _, r := range c.runs {
-		if r.hold == nil || r.ended || r.hold.End == 0 || r.hold.End > now {
+		if r.hold == nil || r.ended || r.hold.End == 0 || r.hold.End > now && (r.hold.Late == 0 || r.hold.Late > now) {
 			continue
 		}
-		if end := c.history[[2]string{r.user, r.jobName}].end(r.start, r.limit, now); end > r.hold.End {
-			h := *r.hold
-			h.End, h.Nodes = end, slices.Clone(h.Nodes)
+		h := *r.hold
+		if c.estimate(&h, r, now); h.End > r.hold.End || h.Late > r.hold.Late {
+			h.End, h.Late, h.Nodes = max(h.End, r.hold.End), max(h.Late, r.hold.Late), slices.Clone(h.Nodes)
 			r.hold = &h
 			c.hold(r.hold)
 		}

@@ -154,6 +154,28 @@ func TestEndsAreCorrectedByWhatTheSameUserRanBefore(t *testing.T) {
 	if got := (history{}).end(10, 20, 11); got != 30 {
 		t.Errorf("without a past: got %d, want the limit", got)
 	}
+	var twenty history
+	for s := int32(100); s <= 2000; s += 100 {
+		twenty = twenty.add(s)
+	}
+	for name, test := range map[string]struct {
+		past                    history
+		start, limit, now, want int64
+	}{
+		"nine of ten runs had ended":                 {twenty, 1000, 3600, 1000, 2800},
+		"of those that lasted as long as this one":   {twenty, 1000, 3600, 1950, 2900},
+		"never beyond the limit":                     {twenty, 1000, 600, 1000, 1600},
+		"too few that lasted longer: the limit":      {twenty, 1000, 3600, 2150, 4600},
+		"three runs are no basis, the limit is":      {h, 1000, 3600, 1000, 4600},
+		"three runs are no basis, nor is no limit":   {h, 1000, 0, 1000, 0},
+		"a run that has outlived all, and no limit":  {twenty, 1000, 0, 9000, 0},
+		"a run that seems to start in the future":    {twenty, 1000, 0, 900, 2800},
+		"a run that has gone on for longer than can": {twenty, 0, 0, 1 << 40, 0},
+	} {
+		if got := test.past.late(test.start, test.limit, test.now); got != test.want {
+			t.Errorf("the 90th percentile: %s: got %d, want %d", name, got, test.want)
+		}
+	}
 }
 
 func TestOnlyNewsOfAPlaceMakesThePictureOld(t *testing.T) {

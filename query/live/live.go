@@ -1,7 +1,7 @@
 // Package live keeps the advisor's picture of every cluster in memory: it is read once from the derived tables and then
 // follows the topics from exactly the offsets that those tables hold. It stands between the enriched state and
 // query/advise. It never answers a question itself, never writes, and never asks ClickHouse while somebody waits for
-// advice.
+// advice, but whoever asks about the past.
 package live
 
 import (
@@ -195,12 +195,16 @@ type View struct {
 	Snapshot *advise.Snapshot
 	due      time.Time // from when on a collector of jobs is late; zero = none has ever reported
 	behind   time.Time // since when a change of membership waits for the passes; zero = none does
+	past     time.Time // the instant that it is of, where that is over; zero = it is of now
 	session  *session
 }
 
-// Age is how old the picture is, and why it cannot be told where it is not known. It counts from when all topics were
+// Age is how old the picture is, and why it cannot be told where it is not known; one of the past is as old as asked for. It counts from when all topics were
 // read to their end, or from when the cluster's slowest collector of jobs was due to have read its source again.
 func (v *View) Age(now time.Time) (age time.Duration, known bool) {
+	if v.IsPast() {
+		return 0, true
+	}
 	if v.due.IsZero() {
 		return 0, false
 	}
@@ -231,8 +235,16 @@ func (v *View) Usual(user, name string) (seconds int64, gbps float64) {
 	return seconds, c.traffic[[2]string{user, name}]
 }
 
+// IsPast reports whether the picture is of an instant that is over, see Past.
+func (v *View) IsPast() bool { return !v.past.IsZero() }
+
 // AsOf is the time to which the picture is complete.
-func (v *View) AsOf() time.Time { return v.session.caughtUp() }
+func (v *View) AsOf() time.Time {
+	if v.IsPast() {
+		return v.past
+	}
+	return v.session.caughtUp()
+}
 
 // The errors of Cluster.
 var (

@@ -146,3 +146,83 @@ func TestAfterARestartAPlanKnowsWhomToAskForRoom(t *testing.T) {
 		t.Errorf("got %+v for an asker whom nobody has to make room for", plan)
 	}
 }
+
+// TestThePastIsReadAsItWas: two nodes change their domain at noon, one breaks, a job ends and another begins.
+func TestThePastIsReadAsItWas(t *testing.T) {
+	db := testenv.ClickHouse(t)
+	if err := clickhouse.Migrate(t.Context(), db.Conn, clickhouse.Options{Database: db.Database}); err != nil {
+		t.Fatal(err)
+	}
+	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	for _, q := range []string{
+		`INSERT INTO membership (cluster, node, valid_from, valid_to, domain, generation, version) VALUES
+			('c1', 'n0', '2026-11-30 08:00:00', '2026-11-30 12:00:00', 'old', 1, 1), ('c1', 'n0', '2026-11-30 12:00:00', '2200-01-01', 'new', 2, 1),
+			('c1', 'n1', '2026-11-30 08:00:00', '2026-11-30 12:00:00', 'old', 1, 1), ('c1', 'n1', '2026-11-30 12:00:00', '2200-01-01', 'new', 2, 1)`,
+		`INSERT INTO node_facts (cluster, node, source, valid_from, valid_to, gpus_present, gpus_healthy, revision, version) VALUES
+			('c1', 'n0', 'slurm', '2026-11-30 08:00:00', '2200-01-01', 4, 4, 1, 1), ('c1', 'n1', 'slurm', '2026-11-30 08:00:00', '2026-11-30 12:00:00', 4, 4, 1, 1),
+			('c1', 'n1', 'slurm', '2026-11-30 12:00:00', '2200-01-01', 4, 3, 2, 1)`,
+		`INSERT INTO node_events (kafka_partition, kafka_offset, loaded_at, cluster, node, source, reservation, gpu_model, observed_at, revision) VALUES
+			(0, 1, '2026-11-30 10:30:00', 'c1', 'n1', 'slurm', 'team-a', 'GB200', '2026-11-30 10:30:00', 1), (0, 2, '2026-11-30 12:30:00', 'c1', 'n1', 'slurm', '', 'GB300', '2026-11-30 12:30:00', 2)`,
+		`INSERT INTO placements (cluster, job_id, attempt, valid_from, valid_to, nodes, node_gpus, version) VALUES
+			('c1', 'early', 'r0', '2026-11-30 10:00:00', '2026-11-30 12:00:00', ['n0'], [4], 1), ('c1', 'late', 'r0', '2026-11-30 12:00:00', '2200-01-01', ['n0'], [2], 1)`,
+		`INSERT INTO attempts (cluster, job_id, attempt, user, name, state, start, end, expected_end, checkpoint, checkpoint_every_ms, version) VALUES
+			('c1', 'early', 'r0', 'u', 'n', 'completed', '2026-11-30 10:00:00', '2026-11-30 12:00:00', '2026-11-30 14:00:00', '2026-11-30 11:45:00', 900000, 1),
+			('c1', 'late', 'r0', 'u', 'n', 'running', '2026-11-30 12:00:00', NULL, '2026-11-30 18:00:00', NULL, NULL, 1)`,
+		// Three runs had ended by eleven, and a fourth, much longer, after it.
+		`INSERT INTO attempts (cluster, job_id, attempt, user, name, state, start, end, version)
+			SELECT 'c1', concat('past', toString(number)), 'r0', 'u', 'n', 'completed', toDateTime('2026-11-30 01:00:00'), toDateTime('2026-11-30 04:00:00') + 60 * number, 1 FROM numbers(3)`,
+		`INSERT INTO attempts (cluster, job_id, attempt, user, name, state, start, end, version) VALUES
+			('c1', 'past9', 'r0', 'u', 'n', 'completed', '2026-11-30 01:00:00', '2026-11-30 12:30:00', 1)`,
+	} {
+		if err := db.Conn.Exec(t.Context(), q); err != nil {
+			t.Fatalf("%v in:\n%s", err, q)
+		}
+	}
+	f, err := New(DefaultConfig(), Deps{Conn: db.Conn, Log: &empty{}, Now: func() time.Time { return noon.Add(time.Hour) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	then := noon.Add(-time.Hour)
+	v, err := f.Past(t.Context(), "c1", then)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := func(v *View, name string) (domain string, usable, used int32) {
+		n, ok := v.Snapshot.Topology.Node(name)
+		if !ok {
+			t.Fatalf("%s has no place", name)
+		}
+		return v.Snapshot.Topology.Domains[v.Snapshot.Topology.Nodes[n].Domain].ID, v.Snapshot.Usable(n), v.Snapshot.Used(n)
+	}
+	domain, usable, used := node(v, "n0")
+	if domain != "old" || usable != 4 || used != 4 {
+		t.Errorf("at eleven n0 was in %s, %d usable and %d used, want old, 4 and 4", domain, usable, used)
+	}
+	if _, usable, _ = node(v, "n1"); usable != 4 || v.Snapshot.Topology.Generation != 1 || v.Snapshot.Topology.Domains[0].Model != "" {
+		t.Errorf("at eleven n1 had %d usable GPUs in generation %d, of %q; want all 4 in generation 1, and no model that both nodes share", usable, v.Snapshot.Topology.Generation, v.Snapshot.Topology.Domains[0].Model)
+	}
+	if free := v.Snapshot.View().Free[0]; free != 0 {
+		t.Errorf("at eleven %d nodes were free to anybody, want none: one was held, one reserved", free)
+	}
+	h := v.Snapshot.Holders(0)[0]
+	// The three that had ended took three hours; the limit is that of today.
+	if h.Job != "early" || h.End != then.Add(2*time.Hour+time.Minute).Unix() || h.Late != noon.Add(2*time.Hour).Unix() || h.Saved != 0 || h.SaveEvery != 0 {
+		t.Errorf("got %+v, want the job of then, its end by the runs that had ended by then, and no checkpoint of later", h)
+	}
+	if age, known := v.Age(noon); age != 0 || !known || v.AsOf() != then || v.TopologyLag(noon) != 0 {
+		t.Errorf("age %s %v, as of %s", age, known, v.AsOf())
+	}
+	if seconds, _ := v.Usual("u", "n"); seconds != 3*3600+60 {
+		t.Errorf("usual were %d s", seconds)
+	}
+	if v, err = f.Past(t.Context(), "c1", noon.Add(40*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	domain, _, used = node(v, "n0")
+	if _, usable, _ = node(v, "n1"); domain != "new" || used != 2 || usable != 3 || v.Snapshot.Holders(0)[0].Job != "late" || v.Snapshot.Topology.Generation != 2 {
+		t.Errorf("after noon n0 was in %s with %d used, and n1 had %d usable", domain, used, usable)
+	}
+	if _, err := f.Past(t.Context(), "c1", noon.Add(-12*time.Hour)); !errors.Is(err, ErrUnknown) {
+		t.Errorf("before anything was known: got %v", err)
+	}
+}

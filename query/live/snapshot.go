@@ -40,8 +40,19 @@ func ask[T any](ctx context.Context, conn driver.Conn, file string, params click
 	return out, nil
 }
 
-func at(name string, t time.Time) clickhouse.Parameters {
-	return clickhouse.Parameters{name: t.UTC().Format("2006-01-02 15:04:05.000")}
+// moment is when a picture is of.
+type moment struct {
+	now  time.Time
+	open time.Time // what is so then is what the tables' intervals are read by
+}
+
+// present is the moment now: what has not ended is so, whatever the clock of whoever began it.
+func present(now time.Time) moment { return moment{now, schema.OpenEnd.Add(-time.Millisecond)} }
+
+// since are the parameters of a statement that looks back for so long.
+func (m moment) since(back time.Duration) clickhouse.Parameters {
+	text := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") }
+	return clickhouse.Parameters{"since": text(m.now.Add(-back)), "open": text(m.open)}
 }
 
 func readProgress(ctx context.Context, conn driver.Conn) (map[offsetKey]int64, error) {
@@ -70,22 +81,33 @@ func (s *session) once(name string) string {
 // load reads the picture and gives the offsets from which the topics go on. The offsets are read first: what the tables
 // then hold beyond them is folded again, which changes nothing.
 func (s *session) load(ctx context.Context) (map[offsetKey]int64, error) {
-	conn, now := s.feed.deps.Conn, s.feed.now()
-	s.names = map[string]string{}
-	defer func() { s.names = nil }()
+	conn, now := s.feed.deps.Conn, present(s.feed.now())
 	from, err := readProgress(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context, driver.Conn, time.Time) error{s.loadNodes, s.loadModels, s.loadTopology, s.loadHistory, s.loadTraffic, s.loadHolds} {
-		if err := step(ctx, conn, now); err != nil {
-			return nil, err
-		}
+	if err := s.read(ctx, conn, now); err != nil {
+		return nil, err
 	}
 	return from, s.loadSources(ctx, conn, now, from)
 }
 
-func (s *session) loadNodes(ctx context.Context, conn driver.Conn, now time.Time) error {
+// read reads what was so at a moment.
+func (s *session) read(ctx context.Context, conn driver.Conn, at moment) error {
+	s.names = map[string]string{}
+	defer func() { s.names = nil }()
+	for _, step := range []func(context.Context, driver.Conn, moment) error{s.loadNodes, s.loadModels, s.loadTopology, s.loadHistory, s.loadTraffic, s.loadHolds} {
+		if err := step(ctx, conn, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// said is how far back the word of a source is looked for that it says again within the hour.
+const said = 2 * time.Hour
+
+func (s *session) loadNodes(ctx context.Context, conn driver.Conn, at moment) error {
 	type row struct {
 		Cluster     string  `ch:"cluster"`
 		Node        string  `ch:"node"`
@@ -97,7 +119,7 @@ func (s *session) loadNodes(ctx context.Context, conn driver.Conn, now time.Time
 		Removed     bool    `ch:"removed"`
 		Revision    uint64  `ch:"revision"`
 	}
-	rows, err := ask[row](ctx, conn, "nodes", at("open", schema.OpenEnd))
+	rows, err := ask[row](ctx, conn, "nodes", at.since(0))
 	if err != nil {
 		return err
 	}
@@ -132,7 +154,7 @@ func (s *session) loadNodes(ctx context.Context, conn driver.Conn, now time.Time
 		Source      string `ch:"source"`
 		Reservation string `ch:"reservation"`
 	}
-	kept, err := ask[reserved](ctx, conn, "reservations", at("since", now.Add(-2*time.Hour)))
+	kept, err := ask[reserved](ctx, conn, "reservations", at.since(said))
 	for _, r := range kept {
 		all := s.cluster(r.Cluster).capacity[r.Node]
 		if at, known := sourceOf(all, r.Source); known {
@@ -142,13 +164,13 @@ func (s *session) loadNodes(ctx context.Context, conn driver.Conn, now time.Time
 	return err
 }
 
-func (s *session) loadModels(ctx context.Context, conn driver.Conn, now time.Time) error {
+func (s *session) loadModels(ctx context.Context, conn driver.Conn, at moment) error {
 	type row struct {
 		Cluster string `ch:"cluster"`
 		Node    string `ch:"node"`
 		Model   string `ch:"model"`
 	}
-	rows, err := ask[row](ctx, conn, "models", at("since", now.Add(-2*time.Hour)))
+	rows, err := ask[row](ctx, conn, "models", at.since(said))
 	for _, r := range rows {
 		s.cluster(r.Cluster).models[s.once(r.Node)] = s.once(r.Model)
 	}
@@ -167,8 +189,8 @@ type memberRow struct {
 	Generation uint64            `ch:"generation"`
 }
 
-func (s *session) loadTopology(ctx context.Context, conn driver.Conn, _ time.Time) error {
-	rows, err := ask[memberRow](ctx, conn, "topology", at("open", schema.OpenEnd))
+func (s *session) loadTopology(ctx context.Context, conn driver.Conn, at moment) error {
+	rows, err := ask[memberRow](ctx, conn, "topology", at.since(0))
 	if err != nil {
 		return err
 	}
@@ -252,35 +274,35 @@ func (c *cluster) topology(rows []memberRow) (*advise.Topology, error) {
 	return advise.NewTopology(generation, known, specs)
 }
 
-func (s *session) loadHistory(ctx context.Context, conn driver.Conn, now time.Time) error {
+func (s *session) loadHistory(ctx context.Context, conn driver.Conn, at moment) error {
 	type row struct {
 		Cluster   string  `ch:"cluster"`
 		User      string  `ch:"user"`
 		Name      string  `ch:"name"`
 		Durations []int32 `ch:"durations"`
 	}
-	rows, err := ask[row](ctx, conn, "history", at("since", now.Add(-s.feed.cfg.History)))
+	rows, err := ask[row](ctx, conn, "history", at.since(s.feed.cfg.History))
 	for _, r := range rows {
 		s.cluster(r.Cluster).history[[2]string{r.User, r.Name}] = r.Durations
 	}
 	return err
 }
 
-func (s *session) loadTraffic(ctx context.Context, conn driver.Conn, now time.Time) error {
+func (s *session) loadTraffic(ctx context.Context, conn driver.Conn, at moment) error {
 	type row struct {
 		Cluster string  `ch:"cluster"`
 		User    string  `ch:"user"`
 		Name    string  `ch:"name"`
 		GBps    float64 `ch:"gbps"`
 	}
-	rows, err := ask[row](ctx, conn, "traffic", at("since", now.Add(-s.feed.cfg.History)))
+	rows, err := ask[row](ctx, conn, "traffic", at.since(s.feed.cfg.History))
 	for _, r := range rows {
 		s.cluster(r.Cluster).traffic[[2]string{r.User, r.Name}] = r.GBps
 	}
 	return err
 }
 
-func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time) error {
+func (s *session) loadHolds(ctx context.Context, conn driver.Conn, at moment) error {
 	type row struct {
 		Cluster string     `ch:"cluster"`
 		Job     string     `ch:"job_id"`
@@ -304,7 +326,7 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 		CheckpointEvery *int64 `ch:"checkpoint_every_ms"`
 		RestartTakes    *int64 `ch:"restart_ms"`
 	}
-	rows, err := ask[row](ctx, conn, "holds", at("open", schema.OpenEnd))
+	rows, err := ask[row](ctx, conn, "holds", at.since(0))
 	if err != nil {
 		return err
 	}
@@ -336,7 +358,10 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 		}
 		tell(h, &event.Placement{Priority: r.Priority, Preemptible: r.Preemptible, PreemptibleMs: r.PreemptibleFrom,
 			CheckpointMs: r.Checkpoint, CheckpointEveryMs: r.CheckpointEvery, RestartMs: r.RestartTakes})
-		h.End = c.history[[2]string{r.User, r.Name}].end(one.start, one.limit, now.Unix())
+		if h.Saved > at.now.Unix() { // told after the moment: what was saved before it is not kept
+			h.Saved, h.SaveEvery = 0, 0
+		}
+		c.estimate(h, one, at.now.Unix())
 		for i, node := range r.Nodes {
 			n, ok := c.state.Topology.Node(node)
 			if !ok {
@@ -361,7 +386,7 @@ func (s *session) loadHolds(ctx context.Context, conn driver.Conn, now time.Time
 	return nil
 }
 
-func (s *session) loadSources(ctx context.Context, conn driver.Conn, now time.Time, from map[offsetKey]int64) error {
+func (s *session) loadSources(ctx context.Context, conn driver.Conn, at moment, from map[offsetKey]int64) error {
 	type row struct {
 		Cluster   string     `ch:"cluster"`
 		Source    string     `ch:"source"`
@@ -372,7 +397,7 @@ func (s *session) loadSources(ctx context.Context, conn driver.Conn, now time.Ti
 		Partition int32      `ch:"kafka_partition"`
 		Last      int64      `ch:"last_offset"`
 	}
-	rows, err := ask[row](ctx, conn, "sources", at("since", now.Add(-forgotten)))
+	rows, err := ask[row](ctx, conn, "sources", at.since(forgotten))
 	for _, r := range rows {
 		report := &event.Source{Cluster: r.Cluster, Source: r.Source, ObservedAtMs: r.Reported.UnixMilli(), Problem: r.Problem, IntervalMs: r.Interval}
 		if r.GoodAt != nil {

@@ -186,6 +186,11 @@ func (r *Reader) readSources(ctx context.Context) ([]Source, error) {
 }
 
 // freshness sums up of one cluster (empty = all) what an answer says of itself.
+// Freshness tells how old and complete the facts of a cluster (empty = all) are.
+func (r *Reader) Freshness(ctx context.Context, cluster string) (Freshness, error) {
+	return r.freshness(ctx, cluster)
+}
+
 func (r *Reader) freshness(ctx context.Context, cluster string) (Freshness, error) {
 	told, err := r.reports(ctx)
 	if err != nil {

@@ -12,6 +12,11 @@ function slowdown(range) {
   return low === high ? (low === "1.00" ? "none" : `${low}x`) : `${low} to ${high}x`;
 }
 
+// late is when a candidate starts if the jobs that it waits for take as long as their 90th percentile.
+function late(c) {
+  return c.start_p90 ? `, in ${span(c.wait_s + (Date.parse(c.start_p90) - Date.parse(c.start)) / 1000)} at the 90th percentile` : "";
+}
+
 export function open(root, route, shell) {
   shell.title("Advice");
   const q = route.query;
@@ -96,8 +101,9 @@ export function open(root, route, shell) {
       a.slurm?.length ? h("section", { class: "panel" }, h("h2", null, "Slurm"), copyable(`sbatch ${a.slurm.join(" ")}`, "the sbatch line")) : null,
       a.kueue && Object.keys(a.kueue).length ? h("section", { class: "panel" }, h("h2", null, "Kueue"), copyable(Object.entries(a.kueue).map(([k, v]) => `${k}: ${JSON.stringify(v)}`).join("\n"), "the annotations")) : null,
       none ? null : table("Candidates, best first", [
-        { head: "Rank", number: true, cell: (c) => c.rank }, { head: "Start", cell: (c) => (c.start === "now" ? "now" : `in ${span(c.wait_s)} (by ${(c.start_basis || "a basis not told").replaceAll("_", " ")})`) },
+        { head: "Rank", number: true, cell: (c) => c.rank }, { head: "Start", cell: (c) => (c.start === "now" ? "now" : `in ${span(c.wait_s)} (by ${(c.start_basis || "a basis not told").replaceAll("_", " ")})${late(c)}`) },
         { head: "Nodes by domain", cell: (c) => places(c) },
+        { head: "GB/s a GPU", number: true, cell: (c) => h("span", { title: c.predicted.bw_basis }, figure(c.predicted.bw_GBps)) },
         { head: "Slowdown", cell: (c) => slowdown(c.predicted.slowdown) }, { head: "Basis", cell: (c) => c.predicted.basis },
         { head: "Lost GPU-hours", cell: (c) => (c.lost_gpu_hours ? c.lost_gpu_hours.map((n) => n.toFixed(0)).join(" to ") : unknown()) },
         { head: "Slots left", cell: (c) => (c.frag ? `${c.frag.slots_after} of ${c.frag.slots_before}` : unknown()) },

@@ -1,5 +1,5 @@
 -- How long runs of each user and name took, the newest hundred of those that ended by themselves or by their limit.
--- Parameter: since.
+-- Parameters: since, open: the moment by which they had ended.
 SELECT cluster, user, name, arraySort(groupArray(100)(seconds)) AS durations
 FROM
 (
@@ -12,7 +12,7 @@ FROM
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt
     )
-    WHERE is_deleted = 0 AND probe = 0 AND user != '' AND name != '' AND end > start AND state IN ('completed', 'failed', 'timeout')
+    WHERE is_deleted = 0 AND probe = 0 AND user != '' AND name != '' AND end > start AND end <= {open:DateTime64(3)} AND state IN ('completed', 'failed', 'timeout')
     ORDER BY end DESC
 )
 GROUP BY cluster, user, name

@@ -1,19 +1,19 @@
--- Every attempt that holds nodes. Parameter: open.
+-- Every attempt that holds nodes at a moment. Parameter: open, the moment.
 WITH held AS
 (
-    SELECT cluster, job_id, attempt, seq, nodes, node_gpus, valid_to, probe
+    SELECT cluster, job_id, attempt, seq, nodes, node_gpus, probe
     FROM
     (
-        SELECT cluster, job_id, attempt, seq, nodes, node_gpus, valid_to, probe, is_deleted
+        SELECT cluster, job_id, attempt, seq, nodes, node_gpus, valid_from, valid_to, probe, is_deleted
         FROM placements
         WHERE (cluster, job_id, attempt, seq) IN
         (
-            SELECT DISTINCT cluster, job_id, attempt, seq FROM placements WHERE valid_to >= {open:DateTime64(3)}
+            SELECT DISTINCT cluster, job_id, attempt, seq FROM placements WHERE valid_from <= {open:DateTime64(3)} AND valid_to > {open:DateTime64(3)}
         )
         ORDER BY version DESC
         LIMIT 1 BY cluster, job_id, attempt, seq
     )
-    WHERE is_deleted = 0 AND valid_to >= {open:DateTime64(3)}
+    WHERE is_deleted = 0 AND valid_from <= {open:DateTime64(3)} AND valid_to > {open:DateTime64(3)}
 )
 SELECT h.cluster AS cluster, h.job_id AS job_id, h.attempt AS attempt, h.nodes AS nodes, h.node_gpus AS node_gpus,
        h.probe AS probe, r.name AS name, r.user AS user, r.account AS account, r.service_class AS service_class,

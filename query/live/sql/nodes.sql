@@ -1,4 +1,4 @@
--- What each source says of each node now. Parameter: open.
+-- What each source says of each node at a moment. Parameter: open, the moment.
 SELECT cluster, node, source, gpus_present, gpus_healthy, gpus_allocatable, schedulable, removed, revision
 FROM
 (
@@ -7,4 +7,4 @@ FROM
     ORDER BY version DESC
     LIMIT 1 BY cluster, node, source, valid_from
 )
-WHERE is_deleted = 0 AND valid_to >= {open:DateTime64(3)}
+WHERE is_deleted = 0 AND valid_from <= {open:DateTime64(3)} AND valid_to > {open:DateTime64(3)}

@@ -1,11 +1,11 @@
 -- Mean NVLink traffic of one GPU in one direction, in GB/s, of each user's jobs of one name while they were in one domain.
--- The counters tell both directions together. Parameter: since.
+-- The counters tell both directions together. Parameters: since, open: the moment.
 SELECT r.cluster AS cluster, r.user AS user, r.name AS name, sum(t.nvlink_bytes) / sum(t.nvlink_gpu_seconds) / 2e9 AS gbps
 FROM
 (
     SELECT cluster, job_id, attempt, seq, nvlink_bytes, nvlink_gpu_seconds, is_deleted
     FROM job_traffic
-    WHERE minute >= toDateTime({since:DateTime64(3)})
+    WHERE minute >= toDateTime({since:DateTime64(3)}) AND minute <= {open:DateTime64(3)}
     ORDER BY version DESC
     LIMIT 1 BY cluster, job_id, attempt, seq, minute
 ) AS t
