@@ -97,6 +97,9 @@ func (s *settings) Warnings() []string {
 	if s.Collect.runs("slurm") && len(s.Collect.Slurm.ServiceClasses) == 0 {
 		out = append(out, "collect.slurm.service_classes is empty: no job has a class, and the alert SensitiveSpill goes by it; write for example [{class: training, accounts: [\"ml-*\"]}]")
 	}
+	if s.Collect.runs("kubernetes") && len(s.Collect.Kubernetes.ServiceClasses) == 0 {
+		out = append(out, "collect.kubernetes.service_classes is empty: no job has a class, and the alert SensitiveSpill goes by it; write for example [{class: training, users: [\"team-*\"]}]")
+	}
 	if s.Collect.runs("topology") {
 		out = append(out, s.Collect.Topology.Warnings()...)
 	}

@@ -40,8 +40,8 @@ type Config struct {
 
 	// GPUs are the names of resources that are whole GPUs.
 	GPUs []string `yaml:"gpus"`
-	// Labels are, for each level of the topology, the keys of node labels that may tell it: the first that is there does. The
-	// NVLink domain and partition that nvidia.com/gpu.clique tells are known besides.
+	// Labels are, for each level of the topology, the keys of node labels that may tell it: the first that is there does. One
+	// that is set takes the place of all defaults; what nvidia.com/gpu.clique tells of NVLink is known besides.
 	Labels map[string][]string `yaml:"labels"`
 	// Levels name the level of further label keys by which jobs ask for topology.
 	Levels map[string]string `yaml:"levels"`

@@ -178,6 +178,9 @@ func (s *stream) Decode() (watch.EventType, runtime.Object, error) {
 		return "", nil, io.EOF
 	case err != nil:
 		f.failed(s.ctx, "watch", err)
+		if isCut(err) { // the next watch goes on from here
+			err = io.ErrUnexpectedEOF
+		}
 		return "", nil, err
 	case c.status != nil:
 		if code := c.status.Code; code != http.StatusGone && f.refused() {
