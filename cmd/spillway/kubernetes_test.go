@@ -23,7 +23,7 @@ const kubeData = "../../ingest/collect/kube/testdata/"
 
 // kubeLists are what a real API server listed at one moment.
 func kubeLists(moment string) (out []string) {
-	for _, kind := range []string{"nodes", "pods", "workloads", "resourceclaims", "resourceslices", "computedomains"} {
+	for _, kind := range []string{"nodes", "pods", "workloads", "resourceclaims", "resourceslices", "computedomains", "computedomaincliques"} {
 		out = append(out, kubeData+moment+"-"+kind+".json.gz")
 	}
 	return out
@@ -127,7 +127,7 @@ func TestTheKubernetesCollectorMayOnlyRead(t *testing.T) {
 func kubeQuestions(t *testing.T) []string {
 	asked := make(chan string, 100)
 	have := map[string]string{
-		"kueue.x-k8s.io/v1beta2": "workloads", "resource.k8s.io/v1": "resourceclaims resourceslices", "resource.nvidia.com/v1beta1": "computedomains",
+		"kueue.x-k8s.io/v1beta2": "workloads", "resource.k8s.io/v1": "resourceclaims resourceslices", "resource.nvidia.com/v1beta1": "computedomains computedomaincliques",
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimPrefix(r.URL.Path, "/apis")
@@ -168,7 +168,7 @@ func kubeQuestions(t *testing.T) []string {
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx, collect.Emitter(&gathered{})) }()
 	kinds := map[string]bool{}
-	for len(kinds) < 6 {
+	for len(kinds) < 7 {
 		path := strings.Split(strings.TrimPrefix(<-asked, "/apis/"), "/")
 		if len(path) == 3 { // group, version, kind
 			path = []string{path[0], path[2]}

@@ -95,7 +95,8 @@ func (c *Config) wanted() (out []apiOf) {
 			apiOf{kind: kindSlices, group: "resource.k8s.io", versions: versions, selector: "spec.driver=" + gpuDriver})
 	}
 	if c.ComputeDomains {
-		out = append(out, apiOf{kind: kindDomains, group: "resource.nvidia.com", versions: []string{"v1beta1"}})
+		out = append(out, apiOf{kind: kindDomains, group: "resource.nvidia.com", versions: []string{"v1beta1"}},
+			apiOf{kind: kindCliques, group: "resource.nvidia.com", versions: []string{"v1beta1"}})
 	}
 	return out
 }

@@ -271,7 +271,7 @@ func (c *Collector) told() (out []*event.Told) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kinds := []kind{kindNodes, kindPods, kindWorkloads, kindClaims, kindSlices, kindDomains}
+	kinds := []kind{kindNodes, kindPods, kindWorkloads, kindClaims, kindSlices, kindDomains, kindCliques}
 	for _, t := range []struct {
 		source, records string
 		of              []kind
@@ -280,7 +280,7 @@ func (c *Collector) told() (out []*event.Told) {
 		{SourceNodes, "node ", []kind{kindNodes, kindSlices}},
 		{event.SourceGFDLabel, "place " + event.SourceGFDLabel + " ", []kind{kindNodes}},
 		{event.SourceCloudLabel, "place " + event.SourceCloudLabel + " ", []kind{kindNodes}},
-		{event.SourceComputeDomain, "place " + event.SourceComputeDomain + " ", []kind{kindNodes, kindDomains}},
+		{event.SourceComputeDomain, "place " + event.SourceComputeDomain + " ", []kind{kindNodes, kindDomains, kindCliques}},
 	} {
 		if c.model.size(kindNodes) > 0 && c.model.wholly(t.records, t.of...) == nil { // a cluster has nodes
 			out = append(out, &event.Told{Source: t.source, SinceMs: c.since.UnixMilli(), GoodAtMs: c.good.UnixMilli()})

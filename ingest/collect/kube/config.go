@@ -30,6 +30,8 @@ type Config struct {
 	// GangStart is how long after the first pod of a job another may be bound and still count from the job's start: a
 	// scheduler binds the pods of a gang one after another.
 	GangStart time.Duration `yaml:"gang_start"`
+	// LookBack is how far back attempts are told that had ended before anything was read, where they are still listed.
+	LookBack time.Duration `yaml:"look_back"`
 	// Refresh is how often what has not changed is emitted again.
 	Refresh time.Duration `yaml:"refresh"`
 
@@ -99,6 +101,7 @@ func DefaultConfig() Config {
 		Interval:  15 * time.Second,
 		Gather:    2 * time.Second,
 		GangStart: 30 * time.Second,
+		LookBack:  24 * time.Hour,
 		Refresh:   15 * time.Minute,
 		Kueue:     true, DRA: true, ComputeDomains: true,
 		GPUs: []string{"nvidia.com/gpu"},
@@ -166,7 +169,7 @@ func (c *Config) Validate() error {
 		key  string
 		d    time.Duration
 		zero bool
-	}{{"interval", c.Interval, false}, {"gather", c.Gather, true}, {"gang_start", c.GangStart, true}, {"refresh", c.Refresh, true}} {
+	}{{"interval", c.Interval, false}, {"gather", c.Gather, true}, {"gang_start", c.GangStart, true}, {"look_back", c.LookBack, true}, {"refresh", c.Refresh, true}} {
 		if d.d < 0 || d.d == 0 && !d.zero {
 			fail(d.key, "%v is not a time to wait; write for example 15s", d.d)
 		}

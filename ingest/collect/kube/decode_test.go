@@ -168,7 +168,7 @@ func TestAnObjectThatCannotBeReadCostsItselfAlone(t *testing.T) {
 func TestEveryPrefixOfAListIsRefused(t *testing.T) {
 	cfg := testConfig()
 	d := newDecoder(&cfg)
-	for _, k := range []kind{kindNodes, kindPods, kindWorkloads, kindClaims, kindSlices, kindDomains} {
+	for _, k := range []kind{kindNodes, kindPods, kindWorkloads, kindClaims, kindSlices, kindDomains, kindCliques} {
 		whole := bytes.TrimSpace(recorded(t, "s1-"+string(k)+".json.gz"))
 		if _, err := d.readList(k, bytes.NewReader(whole), func(_ *object, bad error) {
 			if bad != nil {
@@ -219,7 +219,7 @@ func TestEveryPrefixOfAnEventIsRefused(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	cfg := testConfig()
 	d := newDecoder(&cfg)
-	all := []kind{kindNodes, kindPods, kindWorkloads, kindClaims, kindSlices, kindDomains}
+	all := []kind{kindNodes, kindPods, kindWorkloads, kindClaims, kindSlices, kindDomains, kindCliques}
 	for i, k := range all {
 		var doc struct{ Items []json.RawMessage }
 		if err := json.Unmarshal(recorded(f, "s2-"+string(k)+".json.gz"), &doc); err != nil {

@@ -19,24 +19,57 @@ const (
 func (m *model) putDomain(o *object) {
 	m.domains[o.UID] = o
 	m.domainly[o.UID] = true
-	for _, n := range o.domain.nodes {
+	m.placed(o.UID, o.domain.nodes)
+}
+
+func (m *model) removeDomain(uid string) {
+	if o := m.domains[uid]; o != nil {
+		delete(m.domains, uid)
+		m.domainly[uid] = true
+		m.displaced(uid, o.domain.nodes)
+	}
+}
+
+// putClique takes the part of a ComputeDomain in one partition, of which the status of the ComputeDomain is made some seconds
+// later, and not always whole.
+func (m *model) putClique(o *object) {
+	uid := o.Labels[labelComputeDomain]
+	if m.parts[uid] == nil {
+		m.parts[uid] = map[string]*object{}
+	}
+	m.parts[uid][o.key()] = o
+	m.domainly[uid] = true
+	m.placed(o.key(), o.domain.nodes)
+}
+
+func (m *model) removeClique(o *object) {
+	for uid, parts := range m.parts {
+		old := parts[o.key()]
+		if old == nil {
+			continue
+		}
+		if delete(parts, o.key()); len(parts) == 0 {
+			delete(m.parts, uid)
+		}
+		m.domainly[uid] = true
+		m.displaced(o.key(), old.domain.nodes)
+	}
+}
+
+// placed notes that something says where nodes are, and displaced that it no longer does.
+func (m *model) placed(by string, nodes []domainNode) {
+	for _, n := range nodes {
 		if m.cliques[n.Name] == nil {
 			m.cliques[n.Name] = map[string]string{}
 		}
-		m.cliques[n.Name][o.UID] = n.Clique
+		m.cliques[n.Name][by] = n.Clique
 		m.news[n.Name] = true
 	}
 }
 
-func (m *model) removeDomain(uid string) {
-	o := m.domains[uid]
-	if o == nil {
-		return
-	}
-	delete(m.domains, uid)
-	m.domainly[uid] = true
-	for _, n := range o.domain.nodes {
-		if delete(m.cliques[n.Name], uid); len(m.cliques[n.Name]) == 0 {
+func (m *model) displaced(by string, nodes []domainNode) {
+	for _, n := range nodes {
+		if delete(m.cliques[n.Name], by); len(m.cliques[n.Name]) == 0 {
 			delete(m.cliques, n.Name)
 		}
 		m.news[n.Name] = true
@@ -59,13 +92,18 @@ func (m *model) tellDomain(b *batch, uid string) {
 		r.Phase = phaseNotReady
 	}
 	var domains, partitions []string
-	for _, n := range o.domain.nodes {
+	nodes := slices.Clone(o.domain.nodes)
+	for _, part := range m.parts[uid] {
+		nodes = append(nodes, part.domain.nodes...)
+	}
+	for _, n := range nodes {
 		r.Nodes = append(r.Nodes, n.Name)
 		if domain, partition, ok := splitClique(n.Clique); ok && partition != "" {
 			domains, partitions = append(domains, domain), append(partitions, partition)
 		}
 	}
 	slices.Sort(r.Nodes)
+	r.Nodes = slices.Compact(r.Nodes)
 	for level, values := range map[string][]string{event.LevelDomain: domains, event.LevelPartition: partitions} {
 		slices.Sort(values)
 		for _, v := range slices.Compact(values) {

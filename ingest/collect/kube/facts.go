@@ -308,7 +308,7 @@ func (d *decoder) sliceOf(raw []byte, o *object) error {
 	return nil
 }
 
-// domainFacts are what is used of a ComputeDomain.
+// domainFacts are what is used of a ComputeDomain, and of a ComputeDomainClique, which is the part of one inside a partition.
 type domainFacts struct {
 	status string // Ready, NotReady; empty = nothing of it is known yet
 	nodes  []domainNode
@@ -316,6 +316,7 @@ type domainFacts struct {
 
 type domainNode struct {
 	Name   string `json:"name"`
+	Daemon string `json:"nodeName"` // in a clique
 	Clique string `json:"cliqueID"`
 }
 
@@ -326,11 +327,15 @@ func (d *decoder) domainOf(raw []byte, o *object) error {
 			Status string       `json:"status"`
 			Nodes  []domainNode `json:"nodes"`
 		} `json:"status"`
+		Daemons []domainNode `json:"daemons"`
 	}
 	c.Metadata = &o.header
 	if err := json.Unmarshal(raw, &c, d.opts); err != nil {
 		return err
 	}
 	o.domain = &domainFacts{status: c.Status.Status, nodes: c.Status.Nodes}
+	for _, n := range c.Daemons {
+		o.domain.nodes = append(o.domain.nodes, domainNode{Name: n.Daemon, Clique: n.Clique})
+	}
 	return nil
 }

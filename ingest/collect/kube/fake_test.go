@@ -50,7 +50,7 @@ type stored struct {
 var paths = map[kind]string{
 	kindNodes: "/api/v1/nodes", kindPods: "/api/v1/pods", kindWorkloads: "/apis/kueue.x-k8s.io/v1beta2/workloads",
 	kindClaims: "/apis/resource.k8s.io/v1/resourceclaims", kindSlices: "/apis/resource.k8s.io/v1/resourceslices",
-	kindDomains: "/apis/resource.nvidia.com/v1beta1/computedomains",
+	kindDomains: "/apis/resource.nvidia.com/v1beta1/computedomains", kindCliques: "/apis/resource.nvidia.com/v1beta1/computedomaincliques",
 }
 
 func newServer(t *testing.T) *server {

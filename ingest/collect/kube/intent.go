@@ -78,11 +78,8 @@ func (m *model) asked(t *topologyRequest, gpus uint32) *event.Intent {
 
 // nodesOf is how many nodes so many pods fill; nil = not known, or no whole number.
 func (m *model) nodesOf(pods, gpus uint32) *uint32 {
-	if gpus == 0 || m.nodeGPUs == 0 || gpus > m.nodeGPUs {
-		return nil
-	}
-	per := m.nodeGPUs / gpus
-	if pods%per != 0 {
+	per := m.perNode(gpus)
+	if gpus == 0 || per == 0 || pods%per != 0 {
 		return nil
 	}
 	return new(pods / per)

@@ -55,7 +55,7 @@ func replayed(t testing.TB, names ...string) []event.Record {
 
 // moment are the recorded lists of one moment.
 func moment(name string) (out []string) {
-	for _, k := range []kind{kindNodes, kindPods, kindWorkloads, kindClaims, kindSlices, kindDomains} {
+	for _, k := range []kind{kindNodes, kindPods, kindWorkloads, kindClaims, kindSlices, kindDomains, kindCliques} {
 		out = append(out, name+"-"+string(k)+".json.gz")
 	}
 	return out

@@ -42,11 +42,12 @@ type model struct {
 	slices    map[string]*object            // by name
 	slicesBy  map[string]map[string]*object // of a node, by name
 	domains   map[string]*object            // by UID
+	parts     map[string]map[string]*object // ComputeDomainCliques of a ComputeDomain, by namespace/name
 	cliques   map[string]map[string]string  // of a node, as each ComputeDomain says it
 	pods      map[string]*pod               // by UID
 	runs      map[string]*run
 	bad       map[kind]map[string]bool // objects that are listed and cannot be read
-	nodeGPUs  uint32                   // most GPUs that a node has
+	sizes     map[uint32]int           // nodes with so many GPUs
 
 	regroup  bool               // which job a pod belongs to may have changed
 	dirty    map[*run]bool      // to be looked at
@@ -55,6 +56,9 @@ type model struct {
 	told     map[string]telling // by topic and what it is of
 	declared *int64             // since when the first record of a node holds; nil = since it was seen
 }
+
+// mostBytes leaves a record room for what is set when it is told.
+const mostBytes = event.MaxBytes - 100
 
 // telling is what was last told of something.
 type telling struct {
@@ -69,8 +73,8 @@ func newModel(cfg *Config, log *slog.Logger, note func(reason string, facts int)
 		nodes: map[string]*object{}, hosts: map[string]string{}, workloads: map[string]*object{}, owned: map[string]string{},
 		claims: map[string]*object{}, claimants: map[string]map[string]*pod{},
 		slices: map[string]*object{}, slicesBy: map[string]map[string]*object{},
-		domains: map[string]*object{}, cliques: map[string]map[string]string{}, pods: map[string]*pod{},
-		runs: map[string]*run{}, bad: map[kind]map[string]bool{}, dirty: map[*run]bool{}, news: map[string]bool{},
+		domains: map[string]*object{}, parts: map[string]map[string]*object{}, cliques: map[string]map[string]string{}, pods: map[string]*pod{},
+		runs: map[string]*run{}, sizes: map[uint32]int{}, bad: map[kind]map[string]bool{}, dirty: map[*run]bool{}, news: map[string]bool{},
 		domainly: map[string]bool{}, told: map[string]telling{},
 	}
 }
@@ -94,6 +98,12 @@ func (m *model) size(k kind) int {
 		return len(m.claims)
 	case kindSlices:
 		return len(m.slices)
+	case kindCliques:
+		n := 0
+		for _, parts := range m.parts {
+			n += len(parts)
+		}
+		return n
 	}
 	return len(m.domains)
 }
@@ -131,6 +141,9 @@ func (m *model) put(k kind, o *object, at time.Time) {
 	case kindDomains:
 		m.removeDomain(o.UID)
 		m.putDomain(o)
+	case kindCliques:
+		m.removeClique(o)
+		m.putClique(o)
 	}
 }
 
@@ -152,10 +165,7 @@ func (m *model) remove(k kind, o *object, last, at time.Time) {
 	delete(m.bad[k], o.key())
 	switch k {
 	case kindNodes:
-		if n := m.nodes[o.Name]; n != nil && (o.UID == "" || n.UID == o.UID) {
-			delete(m.nodes, o.Name)
-			m.news[o.Name] = true
-		}
+		m.removeNode(o.Name)
 	case kindPods:
 		m.removePod(o, last, at)
 	case kindWorkloads:
@@ -166,6 +176,8 @@ func (m *model) remove(k kind, o *object, last, at time.Time) {
 		m.removeSlice(o.Name)
 	case kindDomains:
 		m.removeDomain(o.UID)
+	case kindCliques:
+		m.removeClique(o)
 	}
 }
 
@@ -214,6 +226,10 @@ func (m *model) known(k kind) []*object {
 		out = slices.AppendSeq(out, maps.Values(m.slices))
 	case kindDomains:
 		out = slices.AppendSeq(out, maps.Values(m.domains))
+	case kindCliques:
+		for _, parts := range m.parts {
+			out = slices.AppendSeq(out, maps.Values(parts))
+		}
 	}
 	return out
 }
@@ -315,6 +331,12 @@ func (b *batch) tell(name string, r event.Record) bool {
 	if err != nil {
 		b.m.leftOut(r, err)
 		return false
+	}
+	if p, ok := r.(*event.Placement); ok && len(raw) > mostBytes { // thousands of pods: where they are counts more than their names
+		b.m.note("pods_left_out", 1)
+		for _, n := range p.Placements {
+			n.Pods = nil
+		}
 	}
 	now := telling{hash: maphash.Bytes(b.m.seed, raw), at: b.at.UnixMilli()}
 	old, had := b.m.told[name]

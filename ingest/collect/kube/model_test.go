@@ -188,6 +188,22 @@ func TestARestartSeesTheSameRuns(t *testing.T) {
 	w.want(60, "ns/j ju"+madeAt(0)+" failed from 5 until 19 gpus 4 n1:4\nns/j ju"+madeAt(4)+" running from 30 gpus 4 n2:4")
 }
 
+// TestWhatEndedLongAgoIsNotTold: Kueue keeps what has finished, and a start is not to tell all of it again.
+func TestWhatEndedLongAgoIsNotTold(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.LookBack = time.Minute })
+	admitted := conditionJSON("QuotaReserved", "True", "QuotaReserved", 10) + "," + conditionJSON("Admitted", "True", "Admitted", 10)
+	done := workloadJSON(admitted+","+conditionJSON("Finished", "True", "Succeeded", 100), assignedTwo, 0)
+	w.put(200, kindWorkloads, done)
+	w.put(200, kindPods, podOf("a", "", "n1", 5, endedAt("Succeeded", 100)))
+	w.put(200, kindPods, podOf("b", "", "n1", 5, endedAt("Succeeded", 150)))
+	w.want(200, "ns/b u-b completed from 5 until 150 gpus 4 n1:4")
+	w.put(210, kindWorkloads, done)
+	w.want(210, "")
+	late := newWorld(t, nil)
+	late.put(200, kindWorkloads, done) // its pods are gone, and with them where it ran
+	late.want(200, "ns/j wu completed from 10 until 100")
+}
+
 // TestPodsOfAGangComeAndGoOneByOne: none of that is a change of where the job is.
 func TestPodsOfAGangComeAndGoOneByOne(t *testing.T) {
 	w := newWorld(t, nil)
@@ -482,6 +498,20 @@ func TestWhatHasNotChangedIsToldAgain(t *testing.T) {
 	b.commit()
 	if len(b.records) != 9 { // four nodes, their places, and the pod
 		t.Errorf("%d records: %s", len(b.records), lines(t, b.records))
+	}
+}
+
+// TestAJobOfMorePodsThanARecordHolds: where it runs is told, and not by which pods.
+func TestAJobOfMorePodsThanARecordHolds(t *testing.T) {
+	w := newWorld(t, nil)
+	long := strings.Repeat("x", 200)
+	for i := range 4500 {
+		w.put(5, kindPods, podOf(fmt.Sprintf("%s%d", long, i), ofJob, fmt.Sprintf("node%d", i), 5, running()))
+	}
+	b := w.m.propose(at(5))
+	p := b.records[0].(*event.Placement)
+	if _, _, err := event.Encode(p); err != nil || len(p.Placements) != 4500 || len(p.Placements[0].Pods) > 0 || w.counts["pods_left_out"] != 1 {
+		t.Errorf("%d nodes, %v, %v", len(p.Placements), err, w.counts)
 	}
 }
 

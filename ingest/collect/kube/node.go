@@ -9,14 +9,45 @@ import (
 )
 
 func (m *model) putNode(o *object) {
+	m.removeNode(o.Name)
 	m.nodes[o.Name] = o
 	if host := o.Labels[labelHostname]; host != "" {
 		m.hosts[host] = o.Name
 	}
-	if !m.shares(o) {
-		m.nodeGPUs = max(m.nodeGPUs, o.node.capacity.gpus)
+	if n := o.node.capacity.gpus; n > 0 && !m.shares(o) {
+		m.sizes[n]++
 	}
-	m.news[o.Name] = true
+}
+
+func (m *model) removeNode(name string) {
+	m.news[name] = true
+	o := m.nodes[name]
+	if o == nil {
+		return
+	}
+	delete(m.nodes, name)
+	if host := o.Labels[labelHostname]; m.hosts[host] == name {
+		delete(m.hosts, host)
+	}
+	if n := o.node.capacity.gpus; n > 0 && !m.shares(o) {
+		if m.sizes[n]--; m.sizes[n] == 0 {
+			delete(m.sizes, n)
+		}
+	}
+}
+
+// perNode is how many pods of so many GPUs fit a node; 0 = none, or not the same on all nodes that take one.
+func (m *model) perNode(gpus uint32) (per uint32) {
+	for size := range m.sizes {
+		switch n := size / max(gpus, 1); {
+		case n == 0:
+		case per != 0 && n != per:
+			return 0
+		default:
+			per = n
+		}
+	}
+	return per
 }
 
 // nodeOfHost is the node that has a host name as its label, which is not always the node's own name.

@@ -158,6 +158,13 @@ func TestTheLifeOfAComputeDomain(t *testing.T) {
 	domain := func(status, nodes string) string {
 		return `{"metadata":{"namespace":"ns","name":"d","uid":"du"},"status":{"status":"` + status + `","nodes":[` + nodes + `]}}`
 	}
+	clique := func(id string, nodes ...string) string {
+		var daemons []string
+		for _, n := range nodes {
+			daemons = append(daemons, fmt.Sprintf(`{"nodeName":%q,"cliqueID":%q,"status":"Ready"}`, n, id))
+		}
+		return `{"metadata":{"namespace":"driver","name":"du.x","uid":"qu","labels":{"resource.nvidia.com/computeDomain":"du"}},"daemons":[` + strings.Join(daemons, ",") + `]}`
+	}
 	n1, n2 := `{"name":"n1","cliqueID":"A.1"}`, `{"name":"n2","cliqueID":"B.1"}`
 	for i, step := range []struct {
 		do   func()
@@ -167,7 +174,10 @@ func TestTheLifeOfAComputeDomain(t *testing.T) {
 		{func() { w.put(2, kindDomains, domain("NotReady", n1)) }, "not_ready n1 domain=a partition=a.1"},
 		{func() { w.put(3, kindDomains, domain("Ready", n2+","+n1)) }, "ready n1,n2 domain=a domain=b partition=a.1 partition=b.1"},
 		{func() { w.put(4, kindDomains, domain("Ready", n1+","+n2)) }, ""},
-		{func() { w.gone(5, kindDomains, domain("Ready", n1)) }, "torn_down"},
+		{func() { w.put(5, kindCliques, clique("A.1", "n1", "n3")) }, "ready n1,n2,n3 domain=a domain=b partition=a.1 partition=b.1"},
+		{func() { w.put(6, kindCliques, clique("C.1", "n1")) }, "ready n1,n2 domain=a domain=b domain=c partition=a.1 partition=b.1 partition=c.1"},
+		{func() { w.gone(7, kindCliques, clique("C.1", "n1")) }, "ready n1,n2 domain=a domain=b partition=a.1 partition=b.1"},
+		{func() { w.gone(8, kindDomains, domain("Ready", n1)) }, "torn_down"},
 	} {
 		step.do()
 		got := ""
@@ -223,5 +233,13 @@ func TestWhatIsAskedOfTheTopology(t *testing.T) {
 		if got := w.m.nodesOf(c.pods, c.gpus); (got == nil) != (c.nodes == 0) || got != nil && *got != c.nodes {
 			t.Errorf("%d pods of %d GPUs fill %s nodes, want %d", c.pods, c.gpus, said(got), c.nodes)
 		}
+	}
+	w.put(6, kindNodes, strings.ReplaceAll(nodeOf("big", ""), `"4"`, `"8"`))
+	if four, eight := w.m.nodesOf(16, 4), w.m.nodesOf(16, 8); four != nil || *eight != 16 {
+		t.Errorf("where nodes differ, 16 pods of 4 fill %s and of 8 %s", said(four), said(eight))
+	}
+	w.gone(7, kindNodes, nodeOf("big", ""))
+	if four := w.m.nodesOf(16, 4); four == nil || *four != 16 {
+		t.Errorf("a node that is gone still counts: %s", said(four))
 	}
 }

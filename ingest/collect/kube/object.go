@@ -27,6 +27,7 @@ const (
 	kindClaims    kind = "resourceclaims"
 	kindSlices    kind = "resourceslices"
 	kindDomains   kind = "computedomains"
+	kindCliques   kind = "computedomaincliques"
 )
 
 // object is one object of a server as far as it is used: one of the facts is set. Names of built-in objects and fields are
@@ -38,8 +39,8 @@ type object struct {
 	workload *workloadFacts
 	claim    *claimFacts
 	slice    *sliceFacts
-	domain   *domainFacts
-	bad      error // it is there, and could not be read
+	domain   *domainFacts // also of a ComputeDomainClique
+	bad      error        // it is there, and could not be read
 }
 
 // header is the metadata that is used.
@@ -163,9 +164,10 @@ const (
 	annotationSliceSize     = "kueue.x-k8s.io/podset-slice-size"
 	annotationExclusive     = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
-	labelGPUCount    = "nvidia.com/gpu.count"
-	labelGPUProduct  = "nvidia.com/gpu.product"
-	labelGPUReplicas = "nvidia.com/gpu.replicas"
+	labelComputeDomain = "resource.nvidia.com/computeDomain" // of a clique: the UID of its ComputeDomain
+	labelGPUCount      = "nvidia.com/gpu.count"
+	labelGPUProduct    = "nvidia.com/gpu.product"
+	labelGPUReplicas   = "nvidia.com/gpu.replicas"
 )
 
 func newDecoder(cfg *Config) *decoder {
@@ -177,7 +179,7 @@ func newDecoder(cfg *Config) *decoder {
 		labelWorkload: true, labelKueueGroup: true, labelPodGroup: true, labelJobSetName: true, labelJobSetUID: true, labelLWSName: true,
 		labelLWSGroup: true, labelLWSKey: true, labelJobName: true, labelJobUID: true, labelOldJobName: true, labelOldJobUID: true,
 		labelQueue: true, labelLocalQueue: true, labelClusterQueue: true,
-		labelClique: true, labelHostname: true, labelGPUCount: true, labelGPUProduct: true, labelGPUReplicas: true,
+		labelComputeDomain: true, labelClique: true, labelHostname: true, labelGPUCount: true, labelGPUProduct: true, labelGPUReplicas: true,
 	}
 	for _, keys := range cfg.Labels {
 		for _, key := range keys {
@@ -281,7 +283,7 @@ func (d *decoder) read(k kind, raw []byte) (*object, error) {
 		err = d.claimOf(raw, o)
 	case kindSlices:
 		err = d.sliceOf(raw, o)
-	case kindDomains:
+	case kindDomains, kindCliques:
 		err = d.domainOf(raw, o)
 	default:
 		return nil, fmt.Errorf("objects of the kind %s are not read", k)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,7 +30,7 @@ import (
 // kinds are the objects that are used, by the kind that they say they are of.
 var kinds = map[string]kind{
 	"Node": kindNodes, "Pod": kindPods, "Workload": kindWorkloads, "ResourceClaim": kindClaims, "ResourceSlice": kindSlices,
-	"ComputeDomain": kindDomains,
+	"ComputeDomain": kindDomains, "ComputeDomainClique": kindCliques,
 }
 
 // ReplayOptions say how recorded answers are read.
@@ -109,7 +110,7 @@ func recognize(src io.Reader) (of string, isList, isWatch bool) {
 // that cannot be read whole ends the replay, with an error that names it.
 func ReplayFiles(ctx context.Context, paths []string, opts ReplayOptions, out collect.Emitter) error {
 	cfg := opts.Config
-	cfg.Refresh = 0
+	cfg.Refresh, cfg.LookBack = 0, math.MaxInt64
 	if len(paths) == 0 {
 		return nil
 	}

@@ -42,8 +42,9 @@ func (m *model) tellRun(b *batch, r *run) {
 	for _, a := range attempts {
 		name := "run " + r.key + " " + a.rec.RunId
 		rec := a.rec
-		told := b.tell(name, rec)
 		ended := rec.State.Ended()
+		known := r.open != nil && r.open.RunId == rec.RunId
+		told := (known || !ended || m.recent(rec, b)) && b.tell(name, rec)
 		b.commits = append(b.commits, func() {
 			if !ended {
 				if told {
@@ -61,8 +62,7 @@ func (m *model) tellRun(b *batch, r *run) {
 				m.trim(a.pods)
 				return
 			}
-			if r.open != nil && (r.open.RunId == rec.RunId || r.open.RunId == "") {
-				delete(m.told, "run "+r.key+" "+r.open.RunId)
+			if r.open != nil && r.open.RunId == rec.RunId {
 				r.open = nil
 			}
 			delete(m.told, name)
@@ -79,6 +79,11 @@ func (m *model) tellRun(b *batch, r *run) {
 			delete(m.runs, r.key)
 		}
 	})
+}
+
+// recent says whether an attempt that was never seen to run ended so lately that it is told all the same.
+func (m *model) recent(rec *event.Placement, b *batch) bool {
+	return rec.EndMs == nil || b.at.UnixMilli()-*rec.EndMs <= m.cfg.LookBack.Milliseconds()
 }
 
 // done makes pods of which nothing is to be told be dropped with the batch.
@@ -226,13 +231,15 @@ func howOf(pods []*pod) event.State {
 	return how
 }
 
-// replaced says whether another pod of the attempt began after this one had ended, as far as that is known.
+// replaced says whether another pod of the attempt, which are in the order of their start, began after this one had ended, as
+// far as that is known.
 func replaced(p *pod, pods []*pod) bool {
-	return p.end != 0 && slices.ContainsFunc(pods, func(q *pod) bool { return q.start >= p.over() && q.start > p.start })
+	last := pods[len(pods)-1].start
+	return p.end != 0 && last >= p.mayEnd() && last > p.start
 }
 
-// over is from when on a pod may have ended.
-func (p *pod) over() int64 {
+// mayEnd is from when on a pod may have ended.
+func (p *pod) mayEnd() int64 {
 	if p.earliest != 0 {
 		return p.earliest
 	}
@@ -305,7 +312,7 @@ func (m *model) ofWorkload(r *run, held, waiting []*pod, b *batch) (out []attemp
 		}
 		m.holding(r, rec, held, start, !active && (fin.is() || r.deleted || evicting), b)
 	}
-	over := func(how event.State, at *condition) {
+	ends := func(how event.State, at *condition) {
 		if len(held) == 0 && began {
 			rec.Placements, rec.Gpus = open.Placements, open.Gpus
 		}
@@ -324,11 +331,11 @@ func (m *model) ofWorkload(r *run, held, waiting []*pod, b *batch) (out []attemp
 		if rec.StartMs == nil && admitted.is() { // its pods are gone, and with them where it ran
 			rec.StartMs = new(millis(admitted.Transition))
 		}
-		over(finished(fin, howOf(held)), fin)
+		ends(finished(fin, howOf(held)), fin)
 	case r.deleted && !active:
 		if len(held) == 0 && !began {
 			if open != nil {
-				over(event.State_CANCELLED, nil)
+				ends(event.State_CANCELLED, nil)
 				break
 			}
 			return out
@@ -337,9 +344,9 @@ func (m *model) ofWorkload(r *run, held, waiting []*pod, b *batch) (out []attemp
 		if len(held) == 0 {
 			how = event.State_VANISHED
 		}
-		over(how, nil)
+		ends(how, nil)
 	case evicting && began:
-		over(evicted(evict), evict)
+		ends(evicted(evict), evict)
 	case len(held) > 0 || began:
 		rec.State = event.State_RUNNING
 	default:
@@ -438,8 +445,12 @@ func (m *model) holding(r *run, rec *event.Placement, pods []*pod, start int64, 
 		first = min(first, r.first)
 	}
 	byNode := map[string][]*pod{}
+	left := int64(math.MaxInt64) // when the first pod ended
 	for _, p := range pods {
 		byNode[p.pod.node] = append(byNode[p.pod.node], p)
+		if p.end != 0 {
+			left = min(left, p.mayEnd())
+		}
 	}
 	total, known := uint32(0), true
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
@@ -449,7 +460,7 @@ func (m *model) holding(r *run, rec *event.Placement, pods []*pod, start int64, 
 		for _, p := range here {
 			to = max(to, lasts(p))
 		}
-		if from-first > window || slices.ContainsFunc(pods, func(p *pod) bool { return p.end != 0 && p.over() <= from && p.start < from }) {
+		if from-first > window || left <= from && from > first {
 			n.FromMs = new(max(from, start))
 		}
 		switch late := b.at.UnixMilli()-to > window; {
@@ -611,7 +622,7 @@ func (m *model) nodesFor(w *workloadFacts) *uint32 {
 	for _, s := range w.sets {
 		switch {
 		case s.request.gpus == 0 && !s.parts && !s.claims:
-		case s.parts || 2*s.request.gpus <= m.nodeGPUs || m.nodeGPUs == 0:
+		case s.parts || s.request.gpus == 0 || m.perNode(s.request.gpus) != 1:
 			return nil
 		default:
 			nodes += uint64(s.count)
