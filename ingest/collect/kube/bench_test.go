@@ -24,7 +24,10 @@ func manyOf(b *testing.B, k kind, name string, n int) io.Reader {
 			item = string(raw)
 		}
 	}
-	var o struct{ Metadata struct{ Name, UID string } }
+	var o struct {
+		Metadata struct{ Name, UID string }
+		Spec     struct{ NodeName string }
+	}
 	if err := json.Unmarshal([]byte(item), &o); err != nil {
 		b.Fatal(err)
 	}
@@ -35,7 +38,8 @@ func manyOf(b *testing.B, k kind, name string, n int) io.Reader {
 			if i > 0 {
 				fmt.Fprint(in, ",")
 			}
-			fmt.Fprint(in, strings.NewReplacer(`"`+o.Metadata.Name+`"`, fmt.Sprintf(`"x%d"`, i), o.Metadata.UID, fmt.Sprintf("uid%d", i)).Replace(item))
+			fmt.Fprint(in, strings.NewReplacer(`"`+o.Metadata.Name+`"`, fmt.Sprintf(`"x%d"`, i), o.Metadata.UID, fmt.Sprintf("uid%d", i),
+				`"nodeName":"`+o.Spec.NodeName+`"`, fmt.Sprintf(`"nodeName":"x%d"`, i)).Replace(item))
 		}
 		fmt.Fprint(in, `]}`)
 		in.Close()
@@ -65,7 +69,7 @@ func BenchmarkLists(b *testing.B) {
 	}
 }
 
-// BenchmarkCluster is a cluster of 10,000 nodes with a pod on each: what it takes to keep, and to tell all of it.
+// BenchmarkCluster is a cluster of 10,000 nodes with a job that has a pod on each: what it takes to keep, and to tell all of it.
 func BenchmarkCluster(b *testing.B) {
 	for b.Loop() {
 		cfg := testConfig()

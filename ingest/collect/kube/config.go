@@ -169,7 +169,10 @@ func (c *Config) Validate() error {
 		key  string
 		d    time.Duration
 		zero bool
-	}{{"interval", c.Interval, false}, {"gather", c.Gather, true}, {"gang_start", c.GangStart, true}, {"look_back", c.LookBack, true}, {"refresh", c.Refresh, true}} {
+	}{
+		{"interval", c.Interval, false}, {"gather", c.Gather, true}, {"gang_start", c.GangStart, true},
+		{"look_back", c.LookBack, true}, {"refresh", c.Refresh, true},
+	} {
 		if d.d < 0 || d.d == 0 && !d.zero {
 			fail(d.key, "%v is not a time to wait; write for example 15s", d.d)
 		}

@@ -157,7 +157,8 @@ func (f *feed) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interf
 		f.initial = opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	})
 	s := &stream{f: f, ctx: ctx, body: body, in: jsontext.NewDecoder(body, f.c.decoder.opts)}
-	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), s, apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "")), nil
+	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "")
+	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), s, reporter), nil
 }
 
 // stream is the answer to one watch.

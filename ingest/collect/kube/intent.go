@@ -1,18 +1,6 @@
 package kube
 
-import (
-	"github.com/spillway-io/spillway/ingest/collect"
-	"github.com/spillway-io/spillway/schemas/event"
-)
-
-func subjectOf(p *event.Placement) collect.Subject {
-	return collect.Subject{User: p.User, Account: p.Account, QOS: p.Qos, Partition: p.Queue, Name: p.Name}
-}
-
-func classOf(c *Config, who collect.Subject) string { return collect.ClassOf(c.ServiceClasses, who) }
-func preemptible(c *Config, who collect.Subject) *bool {
-	return collect.PreemptibleBy(c.Preemptible, who)
-}
+import "github.com/spillway-io/spillway/schemas/event"
 
 // intentOf is what a Workload asks of the topology: the strongest word of any of its sets of pods that use GPUs.
 func (m *model) intentOf(sets []podSet) *event.Intent {

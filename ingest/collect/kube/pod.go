@@ -272,7 +272,8 @@ func (m *model) groupOf(o *object) group {
 	case l[labelJobSetUID] != "":
 		return group{key: "jobset " + l[labelJobSetUID], name: first(l[labelJobSetName], l[labelJobSetUID]), uid: l[labelJobSetUID]}
 	case l[labelLWSName] != "":
-		return group{key: "lws " + ns + first(l[labelLWSKey], l[labelLWSName]+"-"+l[labelLWSGroup]), name: l[labelLWSName] + "-" + l[labelLWSGroup], uid: l[labelLWSKey]}
+		name := l[labelLWSName] + "-" + l[labelLWSGroup]
+		return group{key: "lws " + ns + first(l[labelLWSKey], name), name: name, uid: l[labelLWSKey]}
 	case first(l[labelJobUID], l[labelOldJobUID]) != "":
 		uid := first(l[labelJobUID], l[labelOldJobUID])
 		return group{key: "job " + uid, name: first(l[labelJobName], l[labelOldJobName], o.Name), uid: uid}

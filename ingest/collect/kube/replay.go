@@ -168,7 +168,8 @@ func ReplayFiles(ctx context.Context, paths []string, opts ReplayOptions, out co
 		}
 	}
 	if len(r.steps) == 0 {
-		return errors.New("replay: none of the lists is of nodes, pods, workloads, resourceclaims, resourceslices or computedomains, so nothing can be told")
+		return errors.New("replay: none of the lists is of nodes, pods, workloads, resourceclaims, resourceslices or computedomains, " +
+			"so nothing can be told")
 	}
 	if err := flush(); err != nil {
 		return err
@@ -219,7 +220,8 @@ func (r *replay) read(path string) error {
 	case isList:
 		err = r.listed(of, whole)
 	default:
-		err = errors.New("this is no answer of a Kubernetes API server; give lists, as kubectl get -o json or the server prints them, or watches, one event a line")
+		err = errors.New("this is no answer of a Kubernetes API server; give lists, as kubectl get -o json or the server prints them, " +
+			"or watches, one event a line")
 	}
 	if err != nil {
 		return err
@@ -352,8 +354,9 @@ func (r *replay) watched(whole []byte) error {
 			steps = []step{all}
 		case k != "":
 			c.object.bad = c.bad
+			one := []*object{c.object}
 			steps = append(steps, step{
-				kind: k, version: version(c.object.ResourceVersion), at: newestOf([]*object{c.object}), gone: c.kind == watch.Deleted, objects: []*object{c.object},
+				kind: k, version: version(c.object.ResourceVersion), at: newestOf(one), gone: c.kind == watch.Deleted, objects: one,
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -221,7 +222,8 @@ func lasts(p *pod) int64 {
 func howOf(pods []*pod) event.State {
 	how := event.State_COMPLETED
 	rank := []event.State{
-		event.State_COMPLETED, event.State_VANISHED, event.State_CANCELLED, event.State_FAILED, event.State_TIMEOUT, event.State_NODE_FAIL, event.State_PREEMPTED,
+		event.State_COMPLETED, event.State_VANISHED, event.State_CANCELLED, event.State_FAILED, event.State_TIMEOUT,
+		event.State_NODE_FAIL, event.State_PREEMPTED,
 	}
 	for _, p := range pods {
 		if !replaced(p, pods) && slices.Index(rank, p.how) > slices.Index(rank, how) {
@@ -491,27 +493,38 @@ func (m *model) holding(r *run, rec *event.Placement, pods []*pod, start int64, 
 	}
 }
 
-// gpusOn is how many GPUs the pods hold on one node: those that run now, or else the most that did at one time.
+// gpusOn is how many GPUs the pods hold on one node: those that run now, or else the most that did at one time. nil = not known.
 func (m *model) gpusOn(pods []*pod) *uint32 {
+	if slices.ContainsFunc(pods, func(p *pod) bool { return p.end == 0 }) {
+		return m.gpusOf(pods, func(p *pod) bool { return p.end == 0 })
+	}
 	most := uint32(0)
-	running := slices.ContainsFunc(pods, func(p *pod) bool { return p.end == 0 })
 	for _, at := range pods {
-		sum, devices := uint32(0), map[device]bool{}
-		for _, p := range pods {
-			if running && p.end != 0 || !running && (p.start > at.start || p.end <= at.start && p != at) {
-				continue
-			}
-			if !m.counts(p) {
-				return nil
-			}
-			sum += p.pod.gpus
-			for _, d := range p.held {
-				devices[d] = true // a claim may be shared
-			}
+		n := m.gpusOf(pods, func(p *pod) bool { return p == at || p.start <= at.start && p.end > at.start })
+		if n == nil {
+			return nil
 		}
-		most = max(most, sum+uint32(len(devices)))
+		most = max(most, *n)
 	}
 	return &most
+}
+
+// gpusOf adds up the GPUs of the pods that are meant; those of a claim that several share count once.
+func (m *model) gpusOf(pods []*pod, meant func(*pod) bool) *uint32 {
+	sum, devices := uint32(0), map[device]bool{}
+	for _, p := range pods {
+		if !meant(p) {
+			continue
+		}
+		if !m.counts(p) {
+			return nil
+		}
+		sum += p.pod.gpus
+		for _, d := range p.held {
+			devices[d] = true
+		}
+	}
+	return new(sum + uint32(len(devices)))
 }
 
 // close ends a record that holding was called on.
@@ -570,8 +583,8 @@ func (m *model) record(r *run, pods []*pod) *event.Placement {
 	}
 	rec.JobId = rec.User + "/" + rec.Name
 	rec.Priority = priority
-	who := subjectOf(rec)
-	rec.ServiceClass, rec.Preemptible = classOf(m.cfg, who), preemptible(m.cfg, who)
+	who := collect.Subject{User: rec.User, Account: rec.Account, QOS: rec.Qos, Partition: rec.Queue, Name: rec.Name}
+	rec.ServiceClass, rec.Preemptible = collect.ClassOf(m.cfg.ServiceClasses, who), collect.PreemptibleBy(m.cfg.Preemptible, who)
 	rec.Probe = slices.ContainsFunc(m.cfg.Probes, func(p Probe) bool { return p.matches(who, of, priority) })
 	return rec
 }

@@ -97,7 +97,8 @@ func (d *decoder) workloadOf(raw []byte, o *object) error {
 	for i := range w.Spec.PodSets {
 		s := &w.Spec.PodSets[i]
 		f.sets = append(f.sets, podSet{
-			count: min(s.Count, maxAmount), request: d.request(&s.Template.Spec), claims: len(s.Template.Spec.Claims) > 0, topologyRequest: s.Topology,
+			count: min(s.Count, maxAmount), request: d.request(&s.Template.Spec), claims: len(s.Template.Spec.Claims) > 0,
+			topologyRequest: s.Topology,
 		})
 	}
 	switch {
@@ -173,7 +174,8 @@ func (t *topologyAssignment) decode() ([]assigned, error) {
 	}
 	for _, s := range t.Slices {
 		if s.Domains < 0 || s.Domains+len(out) > maxAssigned || len(s.Values) != len(t.Levels) {
-			return nil, fmt.Errorf("a topology assignment has %d levels, and a slice with %d of them for %d domains", len(t.Levels), len(s.Values), s.Domains)
+			return nil, fmt.Errorf("a topology assignment has %d levels, and a slice with %d of them for %d domains",
+				len(t.Levels), len(s.Values), s.Domains)
 		}
 		for i := range s.Domains {
 			a := assigned{values: make([]string, len(t.Levels))}
