@@ -173,9 +173,17 @@ type stream struct {
 func (s *stream) Decode() (watch.EventType, runtime.Object, error) {
 	f := s.f
 	c, err := f.c.decoder.readChange(f.kind, s.in)
+	var beginning bool
+	f.locked(func() {
+		beginning = f.initial
+		f.seen = f.seen || err == nil && c.status == nil && !f.initial
+		f.open = f.open && err == nil && c.status == nil
+	})
 	switch {
+	case errors.Is(err, io.EOF) && beginning:
+		f.failed(s.ctx, "watch", errors.New("the answer ended before all was listed"))
+		return "", nil, io.EOF
 	case errors.Is(err, io.EOF): // a server ends a watch after minutes, a proxy one that is idle
-		f.locked(func() { f.open = false })
 		return "", nil, io.EOF
 	case err != nil:
 		f.failed(s.ctx, "watch", err)
@@ -184,22 +192,14 @@ func (s *stream) Decode() (watch.EventType, runtime.Object, error) {
 		}
 		return "", nil, err
 	case c.status != nil:
-		if code := c.status.Code; code != http.StatusGone && f.refused() {
+		// A server that forgot is asked for the list, and so is one that cannot begin a watch with it.
+		if c.status.Code != http.StatusGone && !beginning {
 			f.failed(s.ctx, "watch", apierrors.FromObject(c.status))
 		}
-		f.locked(func() { f.open = false })
 		return watch.Error, c.status, nil
 	}
 	c.object.bad = c.bad
-	f.locked(func() { f.seen = f.seen || !f.initial })
 	return c.kind, c.object, nil
-}
-
-// refused says whether an error of a watch is a failure: a server that cannot begin a watch with the full list says so, and is
-// then asked for the list.
-func (f *feed) refused() (out bool) {
-	f.locked(func() { out = !f.initial })
-	return out
 }
 
 // Close implements watch.Decoder.
