@@ -221,7 +221,7 @@ func (c *Collector) flush(ctx context.Context, out collect.Emitter) {
 			if ctx.Err() == nil {
 				c.metrics.Failed("emit")
 				c.log.Warn("the pipeline did not take records; they are handed on again", "records", len(chunk), "error", err)
-				pauseFor(ctx, min(c.cfg.Gather, c.retry))
+				pauseFor(ctx, c.retry)
 				c.wake()
 			}
 			return
