@@ -8,6 +8,7 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
+// ofWorkload are the attempts of a job that Kueue admits: each eviction ends one.
 func (m *model) ofWorkload(r *run, held, waiting []*pod, b *batch) (out []attempt) {
 	w := r.workload.workload
 	reserved, admitted := find(w.conditions, "QuotaReserved"), find(w.conditions, "Admitted")
@@ -116,6 +117,7 @@ func (m *model) ofWorkload(r *run, held, waiting []*pod, b *batch) (out []attemp
 	return append(out, attempt{rec, held})
 }
 
+// allGone says whether no pod is listed any more.
 func allGone(pods []*pod) bool {
 	return !slices.ContainsFunc(pods, func(p *pod) bool { return !p.gone })
 }
@@ -127,6 +129,7 @@ func (m *model) attemptID(r *run, number int) string {
 	return r.workload.UID + "/" + strconv.Itoa(number)
 }
 
+// evictedAttempt is the attempt that an eviction ended, while its pods end and after.
 func (m *model) evictedAttempt(r *run, id string, pods []*pod, evict *condition, b *batch) attempt {
 	rec := m.record(r, pods)
 	rec.RunId = id
@@ -165,6 +168,8 @@ func (m *model) evictedAttempt(r *run, id string, pods []*pod, evict *condition,
 	return attempt{rec, pods}
 }
 
+// startOf is when an attempt began: when it was admitted, if its first pod was bound soon after. So it is the same also when
+// that pod is gone.
 func (m *model) startOf(pods []*pod, admitted *condition) int64 {
 	start := int64(0)
 	if len(pods) > 0 {
@@ -180,6 +185,7 @@ func (m *model) startOf(pods []*pod, admitted *condition) int64 {
 	return start
 }
 
+// waiting says of a record why its job waits, and where it will run as far as that is decided.
 func (m *model) waiting(rec *event.Placement, w *workloadFacts, pods []*pod) {
 	rec.State, rec.PendingReason = event.State_PENDING, first(w.reason(), waitsFor(pods))
 	for _, host := range w.hosts {

@@ -10,6 +10,9 @@ import (
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
+// holding sets since when an attempt runs, and what it holds. A pod that was bound soon after the first counts from the
+// start, and one that ended still counts for as long: a gang comes and goes one by one. Neither is so of a pod that replaces
+// another, or was replaced. over says that the attempt has ended.
 func (m *model) holding(r *run, rec *event.Placement, pods []*pod, start int64, over bool, b *batch) {
 	rec.State, rec.StartMs = event.State_RUNNING, new(start)
 	if len(pods) == 0 {
@@ -67,6 +70,7 @@ func (m *model) holding(r *run, rec *event.Placement, pods []*pod, start int64, 
 	}
 }
 
+// gpusOn is how many GPUs the pods hold on one node: those that run now, or else the most that did at one time. nil = not known.
 func (m *model) gpusOn(pods []*pod) *uint32 {
 	if slices.ContainsFunc(pods, func(p *pod) bool { return p.end == 0 }) {
 		return m.gpusOf(pods, func(p *pod) bool { return p.end == 0 })
@@ -82,6 +86,7 @@ func (m *model) gpusOn(pods []*pod) *uint32 {
 	return &most
 }
 
+// gpusOf adds up the GPUs of the pods that are meant; those of a claim that several share count once.
 func (m *model) gpusOf(pods []*pod, meant func(*pod) bool) *uint32 {
 	sum, devices := uint32(0), map[device]bool{}
 	for _, p := range pods {
@@ -99,6 +104,7 @@ func (m *model) gpusOf(pods []*pod, meant func(*pod) bool) *uint32 {
 	return new(sum + uint32(len(devices)))
 }
 
+// close ends a record that holding was called on.
 func (m *model) close(rec *event.Placement, pods []*pod, how event.State) {
 	rec.State = how
 	var end, earliest int64
@@ -124,6 +130,7 @@ func (m *model) close(rec *event.Placement, pods []*pod, how event.State) {
 	}
 }
 
+// record is what does not depend on how far an attempt is.
 func (m *model) record(r *run, pods []*pod) *event.Placement {
 	rec := &event.Placement{Cluster: m.cfg.Cluster, Scheduler: scheduler, Source: SourcePods, Name: r.name, User: r.namespace}
 	var priority *int64
@@ -159,6 +166,7 @@ func (m *model) record(r *run, pods []*pod) *event.Placement {
 	return rec
 }
 
+// ofItsPods sets what of a job without a Workload its pods tell.
 func (m *model) ofItsPods(rec *event.Placement, r *run, pods []*pod) {
 	phases := map[string]bool{}
 	var intent *event.Intent
@@ -184,6 +192,7 @@ func (m *model) ofItsPods(rec *event.Placement, r *run, pods []*pod) {
 	rec.Intent = intent
 }
 
+// jobName is the name of what a Workload was made for; a group of pods has its own.
 func jobName(o *object) string {
 	if name := o.Annotations[annotationOwner]; name != "" {
 		return name
@@ -197,6 +206,7 @@ func jobName(o *object) string {
 	return o.Name
 }
 
+// nodesFor is how many nodes a Workload asks for: its pods, where no two of them fit a node.
 func (m *model) nodesFor(w *workloadFacts) *uint32 {
 	nodes := uint64(0)
 	for _, s := range w.sets {

@@ -35,7 +35,6 @@ type attempt struct {
 }
 
 // tellRun proposes what is known of the attempts of a job.
-
 func (m *model) tellRun(b *batch, r *run) {
 	attempts := m.attemptsOf(r, b)
 	for _, a := range attempts {
@@ -81,19 +80,16 @@ func (m *model) tellRun(b *batch, r *run) {
 }
 
 // recent says whether an attempt that was never seen to run ended so lately that it is told all the same.
-
 func (m *model) recent(rec *event.Placement, b *batch) bool {
 	return rec.EndMs == nil || b.at.UnixMilli()-*rec.EndMs <= m.cfg.LookBack.Milliseconds()
 }
 
 // done makes pods of which nothing is to be told be dropped with the batch.
-
 func (b *batch) done(pods []*pod) {
 	b.commits = append(b.commits, func() { b.m.finish(pods) })
 }
 
 // finish marks the pods of an attempt that was told to have ended, and drops those that are gone.
-
 func (m *model) finish(pods []*pod) {
 	for _, p := range pods {
 		p.done = true
@@ -104,7 +100,6 @@ func (m *model) finish(pods []*pod) {
 }
 
 // trim drops pods that are gone where the attempt holds their node by another: nothing of them can be told any more.
-
 func (m *model) trim(pods []*pod) {
 	holds := map[string]bool{}
 	for _, p := range pods {
@@ -120,7 +115,6 @@ func (m *model) trim(pods []*pod) {
 }
 
 // attemptsOf gives the attempts of a job of which something may be to be told, in order.
-
 func (m *model) attemptsOf(r *run, b *batch) []attempt {
 	var held, waiting []*pod
 	for _, p := range r.pods {
@@ -144,7 +138,6 @@ func (m *model) attemptsOf(r *run, b *batch) []attempt {
 }
 
 // ofPods are the attempts of a job that only its pods tell of: each runs from the first pod to the moment when none is left.
-
 func (m *model) ofPods(r *run, held, waiting []*pod, b *batch) (out []attempt) {
 	for len(held) > 0 {
 		n, until := 1, lasts(held[0])
@@ -190,9 +183,7 @@ func (m *model) ofPods(r *run, held, waiting []*pod, b *batch) (out []attempt) {
 }
 
 // attemptOf names an attempt of pods that no Workload counts: by when its first pod was made, which a collector that starts
-
 // anew can tell as well.
-
 func (r *run) attemptOf(pods []*pod) string {
 	if r.alone {
 		return r.uid
@@ -207,7 +198,6 @@ func (r *run) attemptOf(pods []*pod) string {
 }
 
 // waitsFor is why pods are not bound, as far as one says it.
-
 func waitsFor(pods []*pod) string {
 	for _, p := range pods {
 		if p.pod.waiting != "" {
@@ -218,7 +208,6 @@ func waitsFor(pods []*pod) string {
 }
 
 // lasts is until when a pod holds its GPUs.
-
 func lasts(p *pod) int64 {
 	if p.end == 0 {
 		return math.MaxInt64
@@ -227,7 +216,6 @@ func lasts(p *pod) int64 {
 }
 
 // howOf is how an attempt ended by how its pods did: one that did not end well is enough.
-
 func howOf(pods []*pod) event.State {
 	how := event.State_COMPLETED
 	rank := []event.State{
@@ -243,51 +231,16 @@ func howOf(pods []*pod) event.State {
 }
 
 // replaced says whether another pod of the attempt, which are in the order of their start, began after this one had ended, as
-
 // far as that is known.
-
 func replaced(p *pod, pods []*pod) bool {
 	last := pods[len(pods)-1].start
 	return p.end != 0 && last >= p.mayEnd() && last > p.start
 }
 
 // mayEnd is from when on a pod may have ended.
-
 func (p *pod) mayEnd() int64 {
 	if p.earliest != 0 {
 		return p.earliest
 	}
 	return p.end
 }
-
-// ofWorkload are the attempts of a job that Kueue admits: each eviction ends one.
-
-// allGone says whether no pod is listed any more.
-
-// evictedAttempt is the attempt that an eviction ended, while its pods end and after.
-
-// startOf is when an attempt began: when it was admitted, if its first pod was bound soon after. So it is the same also when
-
-// that pod is gone.
-
-// waiting says of a record why its job waits, and where it will run as far as that is decided.
-
-// holding sets since when an attempt runs, and what it holds. A pod that was bound soon after the first counts from the
-
-// start, and one that ended still counts for as long: a gang comes and goes one by one. Neither is so of a pod that replaces
-
-// another, or was replaced. over says that the attempt has ended.
-
-// gpusOn is how many GPUs the pods hold on one node: those that run now, or else the most that did at one time. nil = not known.
-
-// gpusOf adds up the GPUs of the pods that are meant; those of a claim that several share count once.
-
-// close ends a record that holding was called on.
-
-// record is what does not depend on how far an attempt is.
-
-// ofItsPods sets what of a job without a Workload its pods tell.
-
-// jobName is the name of what a Workload was made for; a group of pods has its own.
-
-// nodesFor is how many nodes a Workload asks for: its pods, where no two of them fit a node.
