@@ -326,11 +326,11 @@ func (b *batch) withdraw() {
 }
 
 // tell proposes a record under a name, unless it is what was told of that name last and not yet to be told again.
-func (b *batch) tell(name string, r event.Record) bool {
+func (b *batch) tell(name string, r event.Record) {
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
 	if err != nil {
 		b.m.leftOut(r, err)
-		return false
+		return
 	}
 	if p, ok := r.(*event.Placement); ok && len(raw) > mostBytes { // thousands of pods: where they are counts more than their names
 		b.m.note("pods_left_out", 1)
@@ -341,7 +341,7 @@ func (b *batch) tell(name string, r event.Record) bool {
 	now := telling{hash: maphash.Bytes(b.m.seed, raw), at: b.at.UnixMilli()}
 	old, had := b.m.told[name]
 	if had && old.hash == now.hash && (b.m.cfg.Refresh <= 0 || now.at-old.at < b.m.cfg.Refresh.Milliseconds()) {
-		return false
+		return
 	}
 	stamp(r, b.at)
 	if err := r.Validate(); err != nil {
@@ -353,7 +353,6 @@ func (b *batch) tell(name string, r event.Record) bool {
 		b.records = append(b.records, r)
 	}
 	b.tellings[name] = now
-	return !now.invalid
 }
 
 // end proposes the last record under a name.

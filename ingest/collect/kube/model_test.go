@@ -307,6 +307,29 @@ func TestAnEvictionEndsOneAttemptAndTheNextWaits(t *testing.T) {
 	}
 }
 
+// TestPodsThatEndAfterTheirQuotaIsGone: they hold their GPUs while the next attempt waits already.
+func TestPodsThatEndAfterTheirQuotaIsGone(t *testing.T) {
+	w := newWorld(t, nil)
+	admitted := conditionJSON("QuotaReserved", "True", "QuotaReserved", 10) + "," + conditionJSON("Admitted", "True", "Admitted", 10)
+	w.put(12, kindWorkloads, workloadJSON(admitted, assignedTwo, 0))
+	w.put(12, kindPods, podOf("a", ofWorkload, "n1", 12, running()))
+	w.want(12, "ns/j wu running from 10 gpus 4 n1:4")
+	waits := conditionJSON("QuotaReserved", "False", "Pending", 60) + "," + conditionJSON("Admitted", "False", "NoReservation", 60) + "," + conditionJSON("Evicted", "True", "Preempted", 50)
+	w.put(60, kindWorkloads, workloadJSON(waits, "", 1))
+	w.want(60, "ns/j wu completing from 10 gpus 4 n1:4\nns/j wu/1 pending (Pending: why)")
+	w.m.again()
+	w.want(65, "")
+	w.gone(70, kindPods, podOf("a", ofWorkload, "n1", 12, endedAt("Failed", 69)))
+	w.want(70, "ns/j wu preempted from 10 until 69 gpus 4 n1:4")
+	again := conditionJSON("QuotaReserved", "True", "QuotaReserved", 90) + "," + conditionJSON("Admitted", "True", "Admitted", 90) + "," + conditionJSON("Evicted", "False", "QuotaReserved", 90)
+	w.put(90, kindWorkloads, workloadJSON(again, assignedTwo, 1))
+	w.put(92, kindPods, podOf("c", ofWorkload, "n3", 91, running()))
+	w.want(92, "ns/j wu/1 running from 90 gpus 4 n3:4")
+	w.gone(99, kindPods, podOf("c", ofWorkload, "n3", 91, endedAt("Succeeded", 98)))
+	w.put(99, kindWorkloads, workloadJSON(again+","+conditionJSON("Finished", "True", "Succeeded", 99), assignedTwo, 1))
+	w.want(99, "ns/j wu/1 completed from 90 until 98 gpus 4 n3:4")
+}
+
 // TestAWorkload: what of it goes into its records.
 func TestAWorkload(t *testing.T) {
 	w := newWorld(t, func(c *Config) {

@@ -20,7 +20,7 @@ func (m *model) holding(r *run, rec *event.Placement, pods []*pod, start int64, 
 	}
 	window := m.cfg.GangStart.Milliseconds()
 	first := pods[0].start
-	if o := r.open; o != nil && o.RunId == rec.RunId && r.first != 0 {
+	if o := r.open; o != nil && o.RunId == rec.RunId && o.StartMs != nil && r.first != 0 {
 		first = min(first, r.first)
 	}
 	byNode := map[string][]*pod{}

@@ -42,18 +42,15 @@ func (m *model) tellRun(b *batch, r *run) {
 		rec := a.rec
 		ended := rec.State.Ended()
 		known := r.open != nil && r.open.RunId == rec.RunId
-		told := (known || !ended || m.recent(rec, b)) && b.tell(name, rec)
+		if known || !ended || m.recent(rec, b) {
+			b.tell(name, rec)
+		}
 		b.commits = append(b.commits, func() {
 			if !ended {
-				if told {
-					if r.open != nil && r.open.RunId != rec.RunId {
-						delete(m.told, "run "+r.key+" "+r.open.RunId)
-					}
-					if r.open == nil || r.open.RunId != rec.RunId || r.open.StartMs == nil {
-						r.first = 0
-						if rec.StartMs != nil && len(a.pods) > 0 {
-							r.first = a.pods[0].start
-						}
+				// One that is about to end stays the open one until it has: the next waits.
+				if !m.told[name].invalid && (r.open == nil || r.open.RunId == rec.RunId) {
+					if (r.open == nil || r.open.StartMs == nil) && rec.StartMs != nil && len(a.pods) > 0 {
+						r.first = a.pods[0].start
 					}
 					r.open = rec
 				}
