@@ -43,6 +43,9 @@ func (c *collectSettings) tokens() error {
 	if c.runs("slurm") {
 		files["slurm.rest"], files["slurm.events"] = c.Slurm.REST.TokenFile, c.Slurm.Events.TokenFile
 	}
+	if c.runs("kubernetes") {
+		files["kubernetes"] = c.Kubernetes.TokenFile
+	}
 	if c.runs("topology") {
 		for i, source := range c.Topology.Sources {
 			files[fmt.Sprintf("topology.sources[%d]", i)] = source.TokenFile

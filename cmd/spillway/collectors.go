@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/dcgm"
 	"github.com/spillway-io/spillway/ingest/collect/fabric"
+	"github.com/spillway-io/spillway/ingest/collect/kube"
 	"github.com/spillway-io/spillway/ingest/collect/nccl"
 	"github.com/spillway-io/spillway/ingest/collect/nic"
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
@@ -43,6 +44,12 @@ func collectors() map[string]collector {
 					deps.Messages = newJobcompMessages(d.kafka, topics.Group, topics.StartTopic, topics.FinishTopic)
 				}
 				return slurm.New(s.Collect.Slurm, deps)
+			},
+		},
+		"kubernetes": {
+			validate: func(s *settings) error { return s.Collect.Kubernetes.Validate() },
+			build: func(s *settings, d collectorDeps) (collect.Collector, error) {
+				return kube.New(s.Collect.Kubernetes, kube.Deps{Log: d.log, Registerer: d.registry})
 			},
 		},
 		"topology": {

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/ingest/collect/kube"
 	"github.com/spillway-io/spillway/ingest/collect/slurm"
 	"github.com/spillway-io/spillway/ingest/collect/topology"
 	"github.com/spillway-io/spillway/internal/progress"
@@ -23,10 +25,12 @@ func replayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay FILE...",
 		Short: "Feed recorded source output through the whole flow in a throw-away store and print the verdicts",
-		Long: "Feed recorded output of Slurm and topology files through collectors, Kafka, ClickHouse and the passes, in a\n" +
-			"store that is removed afterwards, and print one line, or with -o json one JSON object, an attempt.\n" +
+		Long: "Feed recorded output of Slurm, lists and watches of a Kubernetes API server, and topology files through collectors,\n" +
+			"Kafka, ClickHouse and the passes, in a store that is removed afterwards, and print one line, or with -o json one\n" +
+			"JSON object, an attempt.\n" +
 			"Files may be gzipped; what each holds is told by its content. Nothing is printed unless every file could be used.",
-		Example: "  spillway replay squeue.json topology.yaml -o json\n  spillway replay run1/*.json.gz run1/topology.yaml",
+		Example: "  spillway replay squeue.json topology.yaml -o json\n  spillway replay run1/*.json.gz run1/topology.yaml\n" +
+			"  spillway replay --cluster k8s nodes.json pods.json workloads.json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError("name at least one recorded file: try `spillway replay squeue.json topology.yaml`")
@@ -54,7 +58,7 @@ func replayCommand() *cobra.Command {
 		}
 		// Everything is read before an engine starts: a file that cannot be used costs no time and prints no verdict.
 		var records gathered
-		if err := readRecorded(cmd.Context(), args, *cluster, s, &records); err != nil {
+		if err := readRecorded(cmd.Context(), args, *cluster, s, log, &records); err != nil {
 			return err
 		}
 		f, err := open(cmd.Context(), s, stages{load: true, enrich: true, serve: true}, true, log)
@@ -81,10 +85,14 @@ func (g *gathered) Emit(_ context.Context, records ...event.Record) error {
 }
 
 // readRecorded sorts files by what they hold and reads them: a node list is read by both collectors.
-func readRecorded(ctx context.Context, paths []string, cluster string, s *settings, out *gathered) error {
-	var jobs, maps []string
+func readRecorded(ctx context.Context, paths []string, cluster string, s *settings, log *slog.Logger, out *gathered) error {
+	var jobs, lists, maps []string
 	for _, path := range paths {
 		kind, err := slurm.Recognize(path)
+		if err != nil {
+			return &exitError{exitNotFound, err}
+		}
+		kubernetes, err := kube.Recognize(path)
 		if err != nil {
 			return &exitError{exitNotFound, err}
 		}
@@ -92,20 +100,29 @@ func readRecorded(ctx context.Context, paths []string, cluster string, s *settin
 		if err != nil {
 			return &exitError{exitNotFound, err}
 		}
-		if kind != slurm.KindOther {
+		switch {
+		case kind != slurm.KindOther:
 			jobs = append(jobs, path)
+		case kubernetes:
+			lists = append(lists, path)
+			continue
 		}
 		if topo {
 			maps = append(maps, path)
 		}
 		if kind == slurm.KindOther && !topo {
 			return fmt.Errorf("replay %s: it is nothing that replay knows: recorded JSON of squeue, sacct, scontrol or slurmrestd, "+
-				"jobcomp messages, prolog environments, or a topology (see `spillway replay --help`)", path)
+				"jobcomp messages, prolog environments, lists or watches of Kubernetes, or a topology (see `spillway replay --help`)", path)
 		}
 	}
 	config := s.Collect.Slurm
 	config.Cluster = cluster
 	if err := slurm.ReplayFiles(ctx, jobs, slurm.ReplayOptions{Config: config}, out); err != nil {
+		return err
+	}
+	kubernetes := s.Collect.Kubernetes
+	kubernetes.Cluster = cluster
+	if err := kube.ReplayFiles(ctx, lists, kube.ReplayOptions{Config: kubernetes, Log: log}, out); err != nil {
 		return err
 	}
 	if cluster == "" {

@@ -74,6 +74,7 @@ func TestCheckBuildsEveryStage(t *testing.T) {
 		"a token for the topology":     {"collect: {sources: [topology], topology: {cluster: c, sources: [{source: slurm_topology, url: \"http://s:6820/\", user: u, token_file: " + gone + "}]}}", "collect.topology.sources[0].token_file"},
 		"a token for exporters":        {"collect: {sources: [dcgm], dcgm: {cluster: c, targets: [{targets: [\"n:9400\"]}], token_file: " + gone + "}}", "collect.dcgm.token_file"},
 		"a token for node exporters":   {"collect: {sources: [nic], nic: {cluster: c, targets: [{targets: [\"n:9100\"]}], token_file: " + gone + "}}", "collect.nic.token_file"},
+		"a token for Kubernetes":       {"collect: {sources: [kubernetes], kubernetes: {cluster: c, token_file: " + gone + "}}", "collect.kubernetes.token_file"},
 		"the CA of a collector":        {"collect: {sources: [dcgm], dcgm: {cluster: c, scheme: https, targets: [{targets: [\"n:9400\"]}], ca_file: " + gone + "}}", gone},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-io/spillway/enrich/traffic"
 	"github.com/spillway-io/spillway/ingest/collect/dcgm"
 	"github.com/spillway-io/spillway/ingest/collect/fabric"
+	"github.com/spillway-io/spillway/ingest/collect/kube"
 	"github.com/spillway-io/spillway/ingest/collect/nccl"
 	"github.com/spillway-io/spillway/ingest/collect/nic"
 	"github.com/spillway-io/spillway/ingest/collect/simulate"
@@ -41,21 +42,22 @@ type settings struct {
 
 // collectSettings has one block a collector; sources names those that run.
 type collectSettings struct {
-	Sources  []string        `yaml:"sources"`
-	Slurm    slurm.Config    `yaml:"slurm"`
-	Topology topology.Config `yaml:"topology"`
-	DCGM     dcgm.Config     `yaml:"dcgm"`
-	Fabric   fabric.Config   `yaml:"fabric"`
-	NIC      nic.Config      `yaml:"nic"`
-	NCCL     nccl.Config     `yaml:"nccl"`
-	Simulate simulate.Config `yaml:"simulate"`
+	Sources    []string        `yaml:"sources"`
+	Slurm      slurm.Config    `yaml:"slurm"`
+	Kubernetes kube.Config     `yaml:"kubernetes"`
+	Topology   topology.Config `yaml:"topology"`
+	DCGM       dcgm.Config     `yaml:"dcgm"`
+	Fabric     fabric.Config   `yaml:"fabric"`
+	NIC        nic.Config      `yaml:"nic"`
+	NCCL       nccl.Config     `yaml:"nccl"`
+	Simulate   simulate.Config `yaml:"simulate"`
 }
 
 func defaultSettings() settings {
 	return settings{
 		Engine: engine.DefaultConfig(), Topics: kafka.DefaultTopicConfig(),
 		Collect: collectSettings{
-			Sources: []string{}, Slurm: slurm.DefaultConfig(), Topology: topology.DefaultConfig(), DCGM: dcgm.DefaultConfig(),
+			Sources: []string{}, Slurm: slurm.DefaultConfig(), Kubernetes: kube.DefaultConfig(), Topology: topology.DefaultConfig(), DCGM: dcgm.DefaultConfig(),
 			Fabric: fabric.DefaultConfig(), NIC: nic.DefaultConfig(), NCCL: nccl.DefaultConfig(), Simulate: simulate.DefaultConfig(),
 		},
 		Load: load.DefaultConfig(), Enrich: pass.DefaultConfig(), Traffic: traffic.DefaultConfig(),
@@ -94,6 +96,9 @@ func (s *settings) Warnings() []string {
 	}
 	if s.Collect.runs("slurm") && len(s.Collect.Slurm.ServiceClasses) == 0 {
 		out = append(out, "collect.slurm.service_classes is empty: no job has a class, and the alert SensitiveSpill goes by it; write for example [{class: training, accounts: [\"ml-*\"]}]")
+	}
+	if s.Collect.runs("kubernetes") && len(s.Collect.Kubernetes.ServiceClasses) == 0 {
+		out = append(out, "collect.kubernetes.service_classes is empty: no job has a class, and the alert SensitiveSpill goes by it; write for example [{class: training, users: [\"team-*\"]}]")
 	}
 	if s.Collect.runs("topology") {
 		out = append(out, s.Collect.Topology.Warnings()...)

@@ -83,7 +83,7 @@ func TestEveryCollectorIsInTheShippedFile(t *testing.T) {
 func TestUnknownSourcesAreRefusedWithTheList(t *testing.T) {
 	s := defaultSettings()
 	s.Collect.Sources = []string{"slurmm"}
-	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "[dcgm fabric nccl nic simulate slurm topology]") {
+	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "[dcgm fabric kubernetes nccl nic simulate slurm topology]") {
 		t.Errorf("got %v, want the list of sources", err)
 	}
 	s = defaultSettings()

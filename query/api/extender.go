@@ -27,10 +27,14 @@ type extenderPod struct {
 	Metadata struct {
 		Name, Namespace     string
 		Labels, Annotations map[string]string
-		OwnerReferences     []struct{ UID string }
+		OwnerReferences     []struct {
+			UID, Kind, Name string
+			Controller      bool
+		}
 	}
 	Spec struct {
-		Containers []struct {
+		SchedulingGroup struct{ PodGroupName string }
+		Containers      []struct {
 			Resources struct{ Requests, Limits map[string]any }
 		}
 		ResourceClaims []json.RawMessage
@@ -89,12 +93,38 @@ func (a *extenderArgs) names() ([]string, error) {
 
 // The names by which a pod's gang may be told, first that is there: Kueue's workload, a pod group, a JobSet, a Job.
 var gangAnnotations = []string{"kueue.x-k8s.io/workload"}
-var gangLabels = []string{"scheduling.x-k8s.io/pod-group", "jobset.sigs.k8s.io/jobset-uid", "batch.kubernetes.io/controller-uid", "controller-uid"}
+var gangLabels = []string{
+	"kueue.x-k8s.io/pod-group-name", "scheduling.x-k8s.io/pod-group", "jobset.sigs.k8s.io/jobset-uid", "leaderworkerset.sigs.k8s.io/group-key",
+	"batch.kubernetes.io/controller-uid", "controller-uid",
+}
+
+// job is the name of the pod's job, by which the kubernetes collector calls it too: so advice is graded against what became of
+// it. Replicas that know nothing of each other are jobs of their own.
+func (p *extenderPod) job() string {
+	m := &p.Metadata
+	l := m.Labels
+	leader := l["leaderworkerset.sigs.k8s.io/name"]
+	if leader != "" {
+		leader += "-" + l["leaderworkerset.sigs.k8s.io/group-index"]
+	}
+	owner := ""
+	for _, o := range m.OwnerReferences {
+		switch o.Kind {
+		case "ReplicaSet", "ReplicationController", "DaemonSet", "Node":
+		default:
+			if o.Controller {
+				owner = o.Name
+			}
+		}
+	}
+	return first(l["kueue.x-k8s.io/pod-group-name"], l["scheduling.x-k8s.io/pod-group"], p.Spec.SchedulingGroup.PodGroupName,
+		l["jobset.sigs.k8s.io/jobset-name"], leader, l["batch.kubernetes.io/job-name"], l["job-name"], owner, m.Name)
+}
 
 // gang is what all pods of one gang have in common.
 func (p *extenderPod) gang() (key, job string) {
 	m := &p.Metadata
-	job = first(m.Labels["batch.kubernetes.io/job-name"], m.Labels["job-name"], m.Name)
+	job = p.job()
 	for _, k := range gangAnnotations {
 		if v := m.Annotations[k]; v != "" {
 			return m.Namespace + "/" + v, job

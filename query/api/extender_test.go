@@ -171,6 +171,37 @@ func TestAGangIsToldByItsPods(t *testing.T) {
 	}
 }
 
+// TestAJobIsCalledAsTheCollectorCallsIt: the kubernetes collector names jobs by the same rules, in its own table of them.
+func TestAJobIsCalledAsTheCollectorCallsIt(t *testing.T) {
+	for metadata, want := range map[string]string{
+		`"name":"p"`: "p",
+		`"name":"p","labels":{"batch.kubernetes.io/job-name":"j"},"ownerReferences":[{"kind":"Job","name":"j","uid":"u","controller":true}]`: "j",
+		`"name":"p","labels":{"job-name":"old"}`: "old",
+		`"name":"p","labels":{"jobset.sigs.k8s.io/jobset-name":"set","batch.kubernetes.io/job-name":"set-r-0"}`:        "set",
+		`"name":"p","labels":{"leaderworkerset.sigs.k8s.io/name":"llm","leaderworkerset.sigs.k8s.io/group-index":"2"}`: "llm-2",
+		`"name":"p","labels":{"scheduling.x-k8s.io/pod-group":"pg"}`:                                                   "pg",
+		`"name":"p","labels":{"kueue.x-k8s.io/pod-group-name":"kg"}`:                                                   "kg",
+		`"name":"p","ownerReferences":[{"kind":"PyTorchJob","name":"torch","uid":"u","controller":true}]`:              "torch",
+		`"name":"p","ownerReferences":[{"kind":"Lease","name":"l","uid":"u"}]`:                                         "p",
+		`"name":"p","ownerReferences":[{"kind":"ReplicaSet","name":"serve-7f","uid":"u","controller":true}]`:           "p",
+	} {
+		var p extenderPod
+		if err := json.Unmarshal([]byte(`{"metadata":{`+metadata+`}}`), &p); err != nil {
+			t.Fatal(err)
+		}
+		if _, job := p.gang(); job != want {
+			t.Errorf("%s is of %s, want %s", metadata, job, want)
+		}
+	}
+	var p extenderPod
+	if err := json.Unmarshal([]byte(`{"metadata":{"name":"p"},"spec":{"schedulingGroup":{"podGroupName":"sg"}}}`), &p); err != nil {
+		t.Fatal(err)
+	}
+	if _, job := p.gang(); job != "sg" {
+		t.Errorf("a pod of a group is of %s", job)
+	}
+}
+
 // TestAGangIsNeverTakenForAnotherSize: pods name numbers freely, and a product that overflows is some other number.
 func TestAGangIsNeverTakenForAnotherSize(t *testing.T) {
 	for pods, gpus := range map[string]string{"4611686018427387904": "4", "4611686018427387905": "4", "16": "1152921504606846976", "9223372036854775807": "9223372036854775807"} {

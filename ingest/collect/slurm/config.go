@@ -155,12 +155,12 @@ func (c *Config) Validate() error {
 		}
 	}
 	for i, m := range c.Probes {
-		if m.empty() {
+		if m.Empty() {
 			fail(fmt.Sprintf("probes[%d]", i), "an empty rule would make every job a probe; name users, accounts, qos, partitions or names")
 		}
 	}
 	for i, m := range c.Preemptible {
-		if m.empty() {
+		if m.Empty() {
 			fail(fmt.Sprintf("preemptible[%d]", i), "an empty rule would make every job preemptible; name users, accounts, qos, partitions or names")
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/slurm/slurmjson"
 	"github.com/spillway-io/spillway/schemas/event"
 )
@@ -168,8 +169,9 @@ func identify(p *event.Placement, own, leader, array uint32, task *uint32) {
 }
 
 func (f *folder) classify(p *event.Placement) {
-	who := job{p.User, p.Account, p.Qos, p.Queue, p.Name}
-	p.ServiceClass, p.Probe, p.Preemptible = f.cfg.class(who), f.cfg.probe(who), f.cfg.preemptible(who)
+	who := collect.Subject{User: p.User, Account: p.Account, QOS: p.Qos, Partition: p.Queue, Name: p.Name}
+	p.ServiceClass, p.Probe = collect.ClassOf(f.cfg.ServiceClasses, who), f.cfg.probe(who)
+	p.Preemptible = collect.PreemptibleBy(f.cfg.Preemptible, who)
 }
 
 // intent is what the submitter asked of the topology; nil where the document does not tell segments, so that "nothing"

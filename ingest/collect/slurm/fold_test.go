@@ -282,45 +282,6 @@ func TestNodeStates(t *testing.T) {
 	}
 }
 
-func TestRules(t *testing.T) {
-	cfg := Config{
-		ServiceClasses: []ClassRule{
-			{Class: "probe", Match: Match{Names: []string{"nccl-test*", "burn-in"}}},
-			{Class: "big", Match: Match{Accounts: []string{"ml-*"}, Partitions: []string{"gb?00"}}},
-			{Class: "rest"},
-		},
-		Probes: []Match{{Users: []string{"root"}, QOS: []string{"scavenger"}}},
-	}
-	for name, c := range map[string]struct {
-		job   job
-		class string
-		probe bool
-	}{
-		"the first that matches": {job{name: "nccl-test-7", account: "ml-pre", partition: "gb200"}, "probe", false},
-		"all lists must match":   {job{account: "ml-pre", partition: "h100"}, "rest", false},
-		"one of the partitions":  {job{account: "ml-pre", partition: "h100,gb300"}, "big", false},
-		"a probe":                {job{user: "root", qos: "scavenger"}, "rest", true},
-		"half a probe":           {job{user: "root", qos: "normal"}, "rest", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if class, probe := cfg.class(c.job), cfg.probe(c.job); class != c.class || probe != c.probe {
-				t.Errorf("class %q, probe %v", class, probe)
-			}
-		})
-	}
-	for pattern, c := range map[string]struct{ yes, no string }{
-		"*": {"", "-"}, "a*": {"a", "ba"}, "*a": {"bca", "ab"}, "a*b*c": {"axxbxc", "axxc"}, "?": {"x", "xy"}, "": {"", "x"}, "a**b": {"ab", "a"},
-		"[a]": {"[a]", "a"}, "*/x": {"a/b/x", "x"},
-	} {
-		if !glob(pattern, c.yes) || c.no != "-" && glob(pattern, c.no) {
-			t.Errorf("pattern %q: %q %v, %q %v", pattern, c.yes, glob(pattern, c.yes), c.no, glob(pattern, c.no))
-		}
-	}
-	if glob(strings.Repeat("a*", 5000)+"b", strings.Repeat("a", 100000)) {
-		t.Error("a pattern without its last letter matched")
-	}
-}
-
 // TestANodesModel: GPUs of several models have none in common.
 func TestANodesModel(t *testing.T) {
 	for gres, want := range map[string]struct {

@@ -36,7 +36,7 @@ type fakeRestd struct {
 func document(t testing.TB, path string) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	f, err := openRecorded(path)
+	f, err := collect.OpenRecorded(path)
 	if err != nil {
 		t.Fatal(err)
 	}

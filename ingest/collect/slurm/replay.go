@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +50,7 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // Recognize tells by content what a file holds; KindOther when it is nothing of this collector. The error is about
 // reading the file, not about what it holds.
 func Recognize(path string) (Kind, error) {
-	f, err := openRecorded(path)
+	f, err := collect.OpenRecorded(path)
 	if err != nil {
 		return KindOther, err
 	}
@@ -181,7 +180,7 @@ func (r *replay) inspect(path string) (recorded, error) {
 // timeInside reads a whole document for what it says of its time, which may stand at its end. Accounting says nothing of
 // it; its newest fact is the best there is. Messages and environments have a time each.
 func timeInside(f recorded) (newest time.Time, err error) {
-	src, err := openRecorded(f.path)
+	src, err := collect.OpenRecorded(f.path)
 	if err != nil {
 		return newest, err
 	}
@@ -209,7 +208,7 @@ func timeInside(f recorded) (newest time.Time, err error) {
 
 // file replays one file.
 func (r *replay) file(ctx context.Context, f recorded) error {
-	src, err := openRecorded(f.path)
+	src, err := collect.OpenRecorded(f.path)
 	if err != nil {
 		return err
 	}
@@ -330,35 +329,6 @@ func (r *replay) prologs(ctx context.Context, src io.Reader, f recorded) error {
 		return err
 	}
 	return r.emit(ctx, records)
-}
-
-// openRecorded opens a file, unpacked if it is gzip by its first bytes.
-func openRecorded(path string) (io.ReadCloser, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("replay: %w", err)
-	}
-	b := bufio.NewReaderSize(f, 64<<10)
-	magic, err := b.Peek(2)
-	if err != nil && !errors.Is(err, io.EOF) {
-		f.Close()
-		return nil, fmt.Errorf("replay %s: %w", path, err)
-	}
-	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		return struct {
-			io.Reader
-			io.Closer
-		}{b, f}, nil
-	}
-	z, err := gzip.NewReader(b)
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("replay %s: unpack: %w; record the file again", path, err)
-	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{z, f}, nil
 }
 
 // What recognizeObject says of objects that are one line of a file.

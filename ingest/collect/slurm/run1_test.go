@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-io/spillway/ingest/collect"
 	"github.com/spillway-io/spillway/ingest/collect/slurm/hostlist"
 	"github.com/spillway-io/spillway/ingest/collect/slurm/slurmjson"
 	"github.com/spillway-io/spillway/schemas/event"
@@ -164,7 +165,7 @@ func run1Polls(t testing.TB) []string {
 
 func fileJobs(path string) Jobs {
 	return func(yield func(*slurmjson.Job) error) (slurmjson.Meta, error) {
-		f, err := openRecorded(path)
+		f, err := collect.OpenRecorded(path)
 		if err != nil {
 			return slurmjson.Meta{}, err
 		}
