@@ -38,7 +38,7 @@ func TestATenantsViewIsOfItsDomains(t *testing.T) {
 		if diff := cmp.Diff(test.free, v.Free); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		f , _ := Fragment(&v, c.Mix, 100)
+		f, _ := Fragment(&v, c.Mix, 100)
 		if want := test.free[0] + test.free[1] + test.free[2] + test.free[3]; f.FreeNodes != want {
 			t.Errorf("%s: measured %d free nodes, want %d", name, f.FreeNodes, want)
 		}
