@@ -239,8 +239,8 @@ func (s *store) putPlacement(cluster string, p testPlacement) {
 	if p.ends > 0 {
 		when = new(moment(p.ends))
 	}
-	s.put("placements", []any{cluster, p.job, "a", uint16(0), moment(p.from), moment(p.to), p.nodes, p.gpus, make([][]uint16, len(p.nodes)), nil, "exact",
-		p.probe, when, s.version + 1, deleted})
+	s.put("placements", []any{cluster, p.job, "a", uint16(0), moment(p.from), moment(p.to), p.nodes, p.gpus, make([][]uint16, len(p.nodes)),
+		make([][]string, len(p.nodes)), nil, "exact", p.probe, when, s.version + 1, deleted})
 }
 
 func (s *store) capacity(cluster string, from, to int64) {
