@@ -156,7 +156,11 @@ func TestSlotsFromMemoryTellWhatIsMissing(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %s", path, rec.Code, rec.Body, want.body)
 		}
 	}
-	s.advisor.cfg.Tenants.Accounts = nil
+	s.advisor.cfg.Tenants = advise.Tenants{Unlisted: advise.Forbid}
+	if got := ask(s); got.Total != 1 {
+		t.Errorf("got %+v; who names no account looks at all", got)
+	}
+	s.advisor.cfg.Tenants = advise.Tenants{}
 	// A move that no pass judges.
 	_, moved, err := event.Encode(&event.Membership{Cluster: "c1", Node: "n0", Source: "nvml", ObservedAtMs: now().UnixMilli(),
 		Levels: []*event.Level{{Level: event.LevelDomain, Value: "d1"}}})
