@@ -44,6 +44,19 @@ func (t *Tenants) Refuse(account, cluster string) *Refusal {
 	return nil
 }
 
+// May reports whether an account may use any of a domain of a cluster; "" is anybody.
+func (t *Tenants) May(account, cluster, domain string) bool {
+	if account == "" {
+		return true
+	}
+	if t.Refuse(account, cluster) != nil {
+		return false
+	}
+	rule := t.Accounts[account]
+	part := func(name string) bool { return name == domain || strings.HasPrefix(name, domain+"/") }
+	return (len(rule.May.Domains) == 0 || slices.ContainsFunc(rule.May.Domains, part)) && !slices.Contains(rule.MayNot.Domains, domain)
+}
+
 // refuse says why a request may not be advised, whatever its shape; nil where it may.
 func (t *Tenants) refuse(r *Request) *Refusal {
 	rule := t.Accounts[r.Tenant]

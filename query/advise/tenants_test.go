@@ -58,6 +58,23 @@ func TestATenantsViewIsOfItsDomains(t *testing.T) {
 	}
 }
 
+// TestWhetherATenantMayUseAnyOfADomain: what is told of the past is told of whole domains.
+func TestWhetherATenantMayUseAnyOfADomain(t *testing.T) {
+	tenants := Tenants{Unlisted: Forbid, Accounts: map[string]Tenant{
+		"part":    {May: Places{Domains: []string{"a/2"}}},
+		"not-a":   {MayNot: Places{Domains: []string{"a", "b/1"}}},
+		"cluster": {May: Places{Clusters: []string{"c1"}}},
+		"all":     {},
+	}}
+	for account, want := range map[string][3]bool{ // a and b of c1, a of c2
+		"": {true, true, true}, "part": {true, false, true}, "not-a": {false, true, false}, "cluster": {true, true, false}, "all": {true, true, true}, "stranger": {},
+	} {
+		if got := [3]bool{tenants.May(account, "c1", "a"), tenants.May(account, "c1", "b"), tenants.May(account, "c2", "a")}; got != want {
+			t.Errorf("%q: got %v, want %v", account, got, want)
+		}
+	}
+}
+
 // TestAJobOfSeveralQueuesMayUseAllOfThem: Slurm starts it in any.
 func TestAJobOfSeveralQueuesMayUseAllOfThem(t *testing.T) {
 	tenants := Tenants{Accounts: map[string]Tenant{"team-a": {May: Places{Queues: []string{"train", "batch"}}, MayNot: Places{Queues: []string{"batch-old"}}}}}

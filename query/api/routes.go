@@ -37,7 +37,7 @@ type slotsParam struct {
 	ClusterParam
 	GPUs     uint32 `query:"gpus" minimum:"1" maximum:"65535" default:"64" doc:"Slot size."`
 	GPUModel string `query:"gpu_model" maxLength:"1024" doc:"Only domains of this model; empty = all."`
-	Tenant   string `query:"tenant" maxLength:"1024" doc:"Account or reservation: nodes reserved for it count, too."`
+	Tenant   string `query:"tenant" maxLength:"1024" doc:"Account or reservation: only what it may use counts (advise.tenants), and what is reserved for it, too."`
 }
 
 // AtParam names a moment.

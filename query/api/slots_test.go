@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillway-io/spillway/internal/testenv"
+	"github.com/spillway-io/spillway/query/advise"
 	"github.com/spillway-io/spillway/query/live"
 	"github.com/spillway-io/spillway/query/read"
 	"github.com/spillway-io/spillway/schemas/clickhouse"
@@ -135,6 +136,31 @@ func TestSlotsFromMemoryTellWhatIsMissing(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %s", path, rec.Code, rec.Body, want.body)
 		}
 	}
+	s.advisor.cfg.Tenants.Accounts = map[string]advise.Tenant{
+		"elsewhere": {MayNot: advise.Places{Domains: []string{"d0"}}}, "away": {May: advise.Places{Clusters: []string{"c9"}}},
+	}
+	for path, want := range map[string]struct {
+		code int
+		body string
+	}{
+		"/v1/slots?gpus=8&tenant=elsewhere":        {http.StatusOK, `"total":0,"domains":[]`},
+		"/v1/slots?gpus=8&tenant=away":             {http.StatusOK, `"total":0,"domains":[]`},
+		"/v1/fragmentation?tenant=elsewhere":       {http.StatusOK, `"models":[]`},
+		"/v1/fragmentation?tenant=away":            {http.StatusOK, `"clusters":[]`},
+		"/v1/fragmentation?tenant=away&cluster=c1": {http.StatusForbidden, `may not use cluster`},
+		"/v1/fragmentation?tenant=unlisted":        {http.StatusOK, `"free_nodes":2,`},
+	} {
+		rec := httptest.NewRecorder()
+		s.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+		if rec.Code != want.code || !strings.Contains(rec.Body.String(), want.body) {
+			t.Errorf("%s: got %d %s, want %s", path, rec.Code, rec.Body, want.body)
+		}
+	}
+	s.advisor.cfg.Tenants = advise.Tenants{Unlisted: advise.Forbid}
+	if got := ask(s); got.Total != 1 {
+		t.Errorf("got %+v; who names no account looks at all", got)
+	}
+	s.advisor.cfg.Tenants = advise.Tenants{}
 	// A move that no pass judges.
 	_, moved, err := event.Encode(&event.Membership{Cluster: "c1", Node: "n0", Source: "nvml", ObservedAtMs: now().UnixMilli(),
 		Levels: []*event.Level{{Level: event.LevelDomain, Value: "d1"}}})

@@ -125,9 +125,17 @@ func drainedBy(snap *advise.Snapshot, drained []int32, now time.Time) *time.Time
 	return &t
 }
 
+// forbids says why an account may not use a cluster at all; nil where it may, and for whoever names none.
+func (a *advisor) forbids(tenant, cluster string) *advise.Refusal {
+	if tenant == "" {
+		return nil
+	}
+	return a.cfg.Tenants.Refuse(tenant, cluster)
+}
+
 type fragmentationParam struct {
 	ClusterParam
-	Tenant string    `query:"tenant" maxLength:"1024" doc:"Account or reservation: free nodes reserved for it count now."`
+	Tenant string    `query:"tenant" maxLength:"1024" doc:"Account or reservation: only what it may use counts (advise.tenants), and now what is reserved for it, too."`
 	Since  time.Time `query:"since" doc:"RFC 3339: history from then on; empty = none."`
 	GPUs   uint32    `query:"gpus" minimum:"1" maximum:"65535" default:"64" doc:"Slot size of the history; one that capacity is counted for, or above one node's GPUs."`
 }
@@ -167,6 +175,9 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 	}
 	var used []*live.View
 	for name, v := range s.advisor.feed.Clusters(in.Cluster) {
+		if s.advisor.forbids(in.Tenant, name) != nil {
+			continue
+		}
 		used = append(used, v)
 		if at := v.AsOf(); at.Before(out.AsOf) {
 			out.AsOf = at
@@ -185,6 +196,9 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 	}
 	if len(out.Clusters) == 0 && in.Cluster != "" {
 		_, refusal := s.advisor.view(in.Cluster)
+		if refusal == nil {
+			refusal = s.advisor.forbids(in.Tenant, in.Cluster)
+		}
 		return nil, noAdvice(refusal)
 	}
 	out.Freshness = liveFreshness(s.advisor.feed.Sources(), used, in.Cluster, now)
@@ -198,7 +212,9 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 		return out, nil
 	}
 	var err error
-	out.History, err = s.deps.Reader.FragmentationSince(ctx, in.Cluster, in.Since, now, in.GPUs, s.advisor.cfg.Mix)
+	out.History, err = s.deps.Reader.FragmentationSince(ctx, in.Cluster, in.Since, now, in.GPUs, s.advisor.cfg.Mix, func(cluster, domain string) bool {
+		return s.advisor.cfg.Tenants.May(in.Tenant, cluster, domain)
+	})
 	return out, err
 }
 
@@ -234,7 +250,7 @@ func (s *Server) liveSlots(in *slotsParam) *read.Slots {
 			})
 		}
 	}
-	if len(used) == 0 || len(out.Domains) == 0 && in.GPUModel == "" {
+	if len(used) == 0 || len(out.Domains) == 0 && in.GPUModel == "" && in.Tenant == "" {
 		return nil
 	}
 	slices.SortStableFunc(out.Domains, func(a, b read.DomainSlot) int {

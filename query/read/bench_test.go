@@ -107,7 +107,7 @@ func BenchmarkFragmentation(b *testing.B) {
 			SELECT 'c', concat('d', toString(number % 139)), toDateTime('2026-11-22 00:00:00') + 300 * intDiv(number, 139), 18, number % 18, 72, 72,
 			4 * (number % 18), [1, 4, 64], [1, 1, 0], arrayMap(i -> toDateTime('2026-11-30 00:00:00') + i, range(18 - number % 18)), 'exact', 1 FROM numbers(139 * 2200)`)
 	for b.Loop() {
-		history, err := r.FragmentationSince(context.Background(), "", noon.Add(-7*24*time.Hour), noon, 64, advise.DefaultConfig().Mix)
+		history, err := r.FragmentationSince(context.Background(), "", noon.Add(-7*24*time.Hour), noon, 64, advise.DefaultConfig().Mix, nil)
 		if err != nil || len(history) != historyPoints {
 			b.Fatal(len(history), err)
 		}

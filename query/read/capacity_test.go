@@ -35,7 +35,7 @@ func TestSlotRule(t *testing.T) {
 			cluster := fmt.Sprint("c", i)
 			slots, err := r.Slots(ctx, cluster, uint32(c.Size))
 			report, rErr := r.Report(ctx, cluster, noon.Add(-time.Hour), noon, uint32(c.Size), advise.DefaultLinks())
-			history, hErr := r.FragmentationSince(ctx, cluster, noon.Add(-time.Hour), noon, uint32(c.Size), nil)
+			history, hErr := r.FragmentationSince(ctx, cluster, noon.Add(-time.Hour), noon, uint32(c.Size), nil, nil)
 			if c.Slots < 0 {
 				for asked, err := range map[string]error{"slots": err, "report": rErr, "history": hErr} {
 					if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), fmt.Sprintf("counted for [1] GPUs and any size above one node's %d;", c.GPUs/c.Nodes)) {
@@ -70,20 +70,20 @@ func TestNothingIsKnownBeforeTheFirstCount(t *testing.T) {
 		VALUES ('c1', 'd', '2026-11-29 11:30:00', 18, 18, 72, 72, 72, [64], [1], 'exact', 1)`); err != nil {
 		t.Fatal(err)
 	}
-	history, err := r.FragmentationSince(t.Context(), "c1", noon.Add(-time.Hour), noon, 64, nil)
+	history, err := r.FragmentationSince(t.Context(), "c1", noon.Add(-time.Hour), noon, 64, nil, nil)
 	if err != nil || len(history) != historyPoints/2+1 || history[0].At.Before(noon.Add(-30*time.Minute)) || history[0].Slots != 1 || history[0].Largest != 18 || history[0].ByNodes[15] != 1 {
 		t.Errorf("got %d moments, %v, want those from half past eleven on: %+v", len(history), err, history[:min(1, len(history))])
 	}
-	history, err = r.FragmentationSince(t.Context(), "c1", noon.Add(-3*time.Hour), noon.Add(-2*time.Hour), 64, nil)
+	history, err = r.FragmentationSince(t.Context(), "c1", noon.Add(-3*time.Hour), noon.Add(-2*time.Hour), 64, nil, nil)
 	if err != nil || len(history) != 0 {
 		t.Errorf("got %+v, %v, want nothing of a time of which nothing is known", history, err)
 	}
 }
 
 // historyAt asks for the last hour's, of slots of two nodes, and gives the moment that many minutes after eleven.
-func historyAt(t *testing.T, r *Reader, minutes int) FragmentedAt {
+func historyAt(t *testing.T, r *Reader, minutes int, may func(cluster, domain string) bool) FragmentedAt {
 	t.Helper()
-	history, err := r.FragmentationSince(t.Context(), "c1", noon.Add(-time.Hour), noon, 8, []advise.Gang{{Nodes: 2, Weight: 1}})
+	history, err := r.FragmentationSince(t.Context(), "c1", noon.Add(-time.Hour), noon, 8, []advise.Gang{{Nodes: 2, Weight: 1}}, may)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestAPastSlotIsOfOneModel(t *testing.T) {
 	}
 	gb, h := "gb200", "h100"
 	for at, want := range map[int][]*string{10: {&gb, nil}, 40: {&gb, &h}, 50: {&gb, nil}} { // from a quarter to twelve on h's nodes disagree
-		p := historyAt(t, r, at)
+		p := historyAt(t, r, at, nil)
 		var got []*string
 		for _, m := range p.Models {
 			got = append(got, m.Model)
@@ -135,6 +135,9 @@ func TestAPastSlotIsOfOneModel(t *testing.T) {
 		}
 		if h.GPUsFree != 12 || h.Slots != 1 || h.Ideal != 1 || h.Stranded != 4 || h.FreeNodes != 3 || h.RacksFewer != 1 || h.ByNodes[1] != 1 {
 			t.Errorf("of the others got %+v", h)
+		}
+		if p := historyAt(t, r, at, func(_, domain string) bool { return domain == "h" }); len(p.Models) != 1 || p.GPUsFree != 12 || p.FreeNodes != 3 {
+			t.Errorf("%d minutes after eleven, for who may use h alone: got %+v", at, p)
 		}
 		// 18 GPUs would be two slots had they been of one model.
 		if p.GPUsFree != 18 || p.Slots != 1 || p.Ideal != 1 || p.Stranded != 10 || p.FreeNodes != 4 || p.RacksWhole != 1 || p.RacksFewer != 1 || p.Cliff[3] != 1 {
@@ -160,9 +163,9 @@ func TestWhenADomainWouldHaveDrained(t *testing.T) {
 	for at, want := range map[int][]int64{
 		10: nil, // of a nothing was kept
 		25: {0, clock(11, 30), clock(13, 30), -1},
-		40: {0, historyAt(t, r, 40).At.Unix() + advise.OverdueGrace, clock(13, 30), -1}, // who was to end by half past goes on
+		40: {0, historyAt(t, r, 40, nil).At.Unix() + advise.OverdueGrace, clock(13, 30), -1}, // who was to end by half past goes on
 	} {
-		p := historyAt(t, r, at)
+		p := historyAt(t, r, at, nil)
 		if diff := cmp.Diff(want, p.Drain); diff != "" {
 			t.Errorf("%d minutes after eleven: %s", at, diff)
 		}
@@ -240,7 +243,7 @@ func TestEachMomentSeesTheLastChangeBeforeIt(t *testing.T) {
 	}
 	for _, span := range []time.Duration{10 * time.Hour, 8 * time.Hour, 31*time.Minute + 17*time.Second, 5 * time.Second} {
 		since := noon.Add(-span)
-		history, err := r.FragmentationSince(t.Context(), "c1", since, noon, 64, nil)
+		history, err := r.FragmentationSince(t.Context(), "c1", since, noon, 64, nil, nil)
 		if err != nil || len(history) != historyPoints {
 			t.Fatalf("%s: got %d moments, %v", span, len(history), err)
 		}

@@ -44,8 +44,9 @@ const historyPoints = 96
 
 // FragmentationSince tells how slots of n GPUs developed over a time, at historyPoints evenly spaced moments; those before
 // anything was known are left out. A size that capacity was not counted for is an error wrapping ErrNotFound that lists the
-// sizes there are. mix weighs gang sizes.
-func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, until time.Time, n uint32, mix []advise.Gang) ([]FragmentedAt, error) {
+// sizes there are. mix weighs gang sizes; only domains that the asker may use count, nil = all.
+func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, until time.Time, n uint32, mix []advise.Gang,
+	may func(cluster, domain string) bool) ([]FragmentedAt, error) {
 	first, err := rows[capacityRow](ctx, r, "domains_at", params{"cluster": cluster, "domain": ""}.time("at", since))
 	if err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, 
 		if len(now) == 0 {
 			continue // not known yet, which is not none
 		}
-		p, err := r.fragmentedAt(at, now, models, n, mix)
+		p, err := r.fragmentedAt(at, now, models, n, mix, may)
 		if err != nil {
 			return nil, err
 		}
@@ -85,11 +86,12 @@ func (r *Reader) FragmentationSince(ctx context.Context, cluster string, since, 
 }
 
 // fragmentedAt measures the domains as they stood at a moment.
-func (r *Reader) fragmentedAt(at time.Time, domains map[[2]string]capacityRow, models domainModels, n uint32, mix []advise.Gang) (FragmentedAt, error) {
+func (r *Reader) fragmentedAt(at time.Time, domains map[[2]string]capacityRow, models domainModels, n uint32, mix []advise.Gang,
+	may func(cluster, domain string) bool) (FragmentedAt, error) {
 	byModel := map[string]*fleet{}
 	for key, row := range domains {
-		if row.Nodes == 0 {
-			continue // they were taken away
+		if row.Nodes == 0 || may != nil && !may(row.Cluster, row.Domain) {
+			continue // they were taken away, or are for others
 		}
 		model := models.at(key, at)
 		if byModel[model] == nil {
