@@ -38,7 +38,7 @@ type Request struct {
 	// DurationS is the expected run time and DurationBasis where it comes from: limit, history.
 	DurationS     int64      `json:"duration_s,omitempty"`
 	DurationBasis string     `json:"duration_basis,omitempty"`
-	Deadline      *time.Time `json:"deadline,omitempty"`
+	Deadline      *time.Time `json:"deadline,omitempty" nullable:"true"`
 	// WaitedS is how long the job has waited already, and MaxWaitS the longest it is to wait for a better shape.
 	WaitedS  int64  `json:"waited_s,omitempty"`
 	MaxWaitS *int64 `json:"max_wait_s,omitempty"`
@@ -61,7 +61,7 @@ type Request struct {
 	// again with the same, the answer is the same.
 	HoldS int64 `json:"hold_s,omitempty"`
 	// AsOf asks where the job would have gone at a past instant, as far as is known of it today. For people, not for schedulers.
-	AsOf *time.Time `json:"as_of,omitempty"`
+	AsOf *time.Time `json:"as_of,omitempty" nullable:"true"`
 }
 
 // Class is what a name of a kind of job stands for.

@@ -287,7 +287,7 @@ func TestOfThePastAndOfTenants(t *testing.T) {
 	y.refused("/v1/advice", `{"gpus":16,"request_id":"r","hold_s":3}`, 422, "invalid_request", "turned off")
 	y.refused("/v1/advice", `{"gpus":16,"cluster":"c9","as_of":"`+ago(time.Hour)+`"}`, 404, "unknown_cluster", "")
 
-	if mine := y.takes(`{"gpus":4,"tenant":"a"}`); mine.Candidates[0].Domains[0].ID != "d1" {
+	if mine := y.takes(`{"gpus":4,"tenant":"a","as_of":null,"deadline":null}`); mine.Candidates[0].Domains[0].ID != "d1" {
 		t.Errorf("tenant a got %+v, want its domain", mine.Candidates[0])
 	}
 	y.refused("/v1/advice", `{"gpus":32,"tenant":"a"}`, 403, "tenant_forbidden", "domains that tenant")

@@ -199,8 +199,8 @@ type View struct {
 	session  *session
 }
 
-// Age is how old the picture is, and why it cannot be told where it is not known; one of the past is as old as asked for. It counts from when all topics were
-// read to their end, or from when the cluster's slowest collector of jobs was due to have read its source again.
+// Age is how old the picture is, and whether that is known; one of the past is as old as was asked for. It counts from when
+// all topics were read to their end, or from when the cluster's slowest collector of jobs was due to have read its source again.
 func (v *View) Age(now time.Time) (age time.Duration, known bool) {
 	if v.IsPast() {
 		return 0, true
