@@ -8,7 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 )
+
+// RecordedSince is since when replay declares nodes and their places: a recording says what the cluster was, and jobs in it are
+// older than it.
+var RecordedSince = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // OpenRecorded opens a recorded file, unpacked if it is gzip by its first bytes.
 func OpenRecorded(path string) (io.ReadCloser, error) {

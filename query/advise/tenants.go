@@ -44,12 +44,20 @@ func (t *Tenants) Refuse(account, cluster string) *Refusal {
 	return nil
 }
 
+// Hides says why an account is shown nothing of a cluster; nil where it is shown something. Who names none looks at all.
+func (t *Tenants) Hides(account, cluster string) *Refusal {
+	if account == "" {
+		return nil
+	}
+	return t.Refuse(account, cluster)
+}
+
 // May reports whether an account may use any of a domain of a cluster; "" is anybody.
 func (t *Tenants) May(account, cluster, domain string) bool {
 	if account == "" {
 		return true
 	}
-	if t.Refuse(account, cluster) != nil {
+	if t.Hides(account, cluster) != nil {
 		return false
 	}
 	rule := t.Accounts[account]
@@ -85,7 +93,7 @@ func others(may []string) string {
 
 // closed gives the domains of a cluster that an account may not use; nil for none. "" may use all.
 func (t *Tenants) closed(account, cluster string, topology *Topology) []bool {
-	rule, nowhere := t.Accounts[account], account != "" && t.Refuse(account, cluster) != nil
+	rule, nowhere := t.Accounts[account], t.Hides(account, cluster) != nil
 	if !nowhere && len(rule.May.Domains) == 0 && len(rule.MayNot.Domains) == 0 {
 		return nil
 	}

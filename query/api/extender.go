@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -117,7 +118,7 @@ func (p *extenderPod) job() string {
 			}
 		}
 	}
-	return first(l["kueue.x-k8s.io/pod-group-name"], l["scheduling.x-k8s.io/pod-group"], p.Spec.SchedulingGroup.PodGroupName,
+	return cmp.Or(l["kueue.x-k8s.io/pod-group-name"], l["scheduling.x-k8s.io/pod-group"], p.Spec.SchedulingGroup.PodGroupName,
 		l["jobset.sigs.k8s.io/jobset-name"], leader, l["batch.kubernetes.io/job-name"], l["job-name"], owner, m.Name)
 }
 
@@ -139,15 +140,6 @@ func (p *extenderPod) gang() (key, job string) {
 		return m.Namespace + "/" + m.OwnerReferences[0].UID, job
 	}
 	return m.Namespace + "/" + m.Name, job
-}
-
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // mostGPUs bounds what a pod and its gang are taken to ask for: the advisor answers for less, and products stay numbers.
@@ -295,7 +287,7 @@ func (a *advisor) plan(cluster string, args *extenderArgs, candidates []string) 
 	c := &advice.Candidates[0]
 	p := &gangPlan{now: c.Start == "now"}
 	for _, d := range c.Domains {
-		p.domains = append(p.domains, first(d.Partition, d.ID)) // NVLink does not cross partitions
+		p.domains = append(p.domains, cmp.Or(d.Partition, d.ID)) // NVLink does not cross partitions
 	}
 	a.gangs.put(key, p, now)
 	return p
@@ -320,7 +312,7 @@ func (a *advisor) gpusOf(cluster string, candidates []string) (most int) {
 func (a *advisor) reachable(cluster string, p *gangPlan, candidates []string) bool {
 	return slices.ContainsFunc(candidates, func(n string) bool {
 		d := a.domainOf(cluster, n)
-		return d != nil && slices.Contains(p.domains, first(d.Partition, d.ID))
+		return d != nil && slices.Contains(p.domains, cmp.Or(d.Partition, d.ID))
 	})
 }
 
@@ -352,7 +344,7 @@ func (a *advisor) filter(cluster string, args *extenderArgs) (*filterResult, err
 	var names []string
 	var items []json.RawMessage
 	for i, n := range candidates {
-		if d := a.domainOf(cluster, n); d != nil && !slices.Contains(p.domains, first(d.Partition, d.ID)) {
+		if d := a.domainOf(cluster, n); d != nil && !slices.Contains(p.domains, cmp.Or(d.Partition, d.ID)) {
 			out.FailedNodes[n] = "spillway: the gang goes to NVLink domain " + strings.Join(p.domains, ", ")
 			continue
 		}
@@ -385,7 +377,7 @@ func (a *advisor) prioritize(cluster string, args *extenderArgs) ([]hostPriority
 		d := a.domainOf(cluster, n)
 		switch {
 		case p == nil || d == nil:
-		case slices.Contains(p.domains, first(d.Partition, d.ID)):
+		case slices.Contains(p.domains, cmp.Or(d.Partition, d.ID)):
 			out[i].Score = bestScore
 		default:
 			out[i].Score = a.tightness(cluster, n)

@@ -67,22 +67,10 @@ func newYard(t *testing.T, change func(*AdviseConfig)) *yard {
 			t.Fatalf("%v in:\n%s", err, q)
 		}
 	}
-	feed, err := live.New(live.DefaultConfig(), live.Deps{Conn: db.Conn, Log: y.log, Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- feed.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	testenv.Until(t, "there is a picture", func() bool { return feed.Clusters("")["c1"] != nil })
+	feed := picture(t, live.Deps{Conn: db.Conn, Log: y.log, Now: now})
 	c := DefaultAdviseConfig()
 	change(&c)
+	var err error
 	y.Server, err = New(DefaultConfig(), Deps{Now: now, Log: slog.New(slog.DiscardHandler), Feed: feed, Reader: read.New(db.Conn, now), Advise: &c})
 	if err != nil {
 		t.Fatal(err)

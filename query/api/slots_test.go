@@ -45,6 +45,26 @@ func (s said) Follow(ctx context.Context, topic string, _ int, from int64, recor
 	}
 }
 
+// picture follows what the advisor reads from a store and its topics, and has read cluster c1.
+func picture(t *testing.T, deps live.Deps) *live.Feed {
+	t.Helper()
+	feed, err := live.New(live.DefaultConfig(), deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- feed.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	testenv.Until(t, "there is a picture", func() bool { return feed.Clusters("")["c1"] != nil })
+	return feed
+}
+
 // TestSlotsFromMemoryTellWhatIsMissing: the picture counts on whatever its collectors last said, also when they fail.
 func TestSlotsFromMemoryTellWhatIsMissing(t *testing.T) {
 	db := testenv.ClickHouse(t)
@@ -74,28 +94,10 @@ func TestSlotsFromMemoryTellWhatIsMissing(t *testing.T) {
 		}
 	}
 	log := make(said, 1)
-	// picture serves from a picture read anew.
-	picture := func() *Server {
+	// serving serves from a picture read anew.
+	serving := func() *Server {
 		t.Helper()
-		feed, err := live.New(live.DefaultConfig(), live.Deps{Conn: db.Conn, Log: log, Now: now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- feed.Run(ctx) }()
-		t.Cleanup(func() {
-			stop()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
-		testenv.Eventually(t, 20*time.Second, func() error {
-			if feed.Clusters("")["c1"] == nil {
-				return fmt.Errorf("no picture has been read")
-			}
-			return nil
-		})
+		feed := picture(t, live.Deps{Conn: db.Conn, Log: log, Now: now})
 		s, err := New(DefaultConfig(), Deps{Now: now, Log: slog.New(slog.DiscardHandler), Feed: feed})
 		if err != nil {
 			t.Fatal(err)
@@ -112,7 +114,7 @@ func TestSlotsFromMemoryTellWhatIsMissing(t *testing.T) {
 		}
 		return out
 	}
-	s := picture()
+	s := serving()
 	if got := ask(s); !got.Freshness.Complete || len(got.Freshness.Gaps) != 0 {
 		t.Errorf("got %+v; nothing is missing", got.Freshness)
 	}
@@ -190,7 +192,7 @@ func TestSlotsFromMemoryTellWhatIsMissing(t *testing.T) {
 			t.Fatalf("%v in:\n%s", err, q)
 		}
 	}
-	got := ask(picture()).Freshness
+	got := ask(serving()).Freshness
 	gaps := strings.Join(got.Gaps, "\n")
 	if got.Complete || len(got.Gaps) != 3 || !strings.Contains(gaps, "dcgm of c1 has not reported") ||
 		!strings.Contains(gaps, "topology of c1 fails since") || !strings.Contains(gaps, "topology of c2 fails since") {

@@ -54,8 +54,8 @@ type Useful struct {
 	Models []advise.ModelFragmentation `json:"models" doc:"The same of each GPU model, by name and the unknown last: a gang is of one model, so that slots are counted of each and summed."`
 }
 
-func (s *Server) useful(snap *advise.Snapshot, cluster, tenant string, now time.Time) Useful {
-	v, out := s.advisor.cfg.ViewFor(snap, cluster, tenant), Useful{GPUsPerNode: snap.Topology.GPUsPerNode}
+func (s *Server) useful(v advise.View, now time.Time) Useful {
+	out := Useful{GPUsPerNode: v.Topology.GPUsPerNode}
 	out.Fragmentation, out.Models = advise.Fragment(&v, s.advisor.cfg.Mix, now.Unix())
 	return out
 }
@@ -84,7 +84,7 @@ func (s *Server) whatIf(_ context.Context, in *struct{ Body whatIfBody }) (*Chan
 		return nil, err
 	}
 	out := &Change{
-		Cluster: v.Cluster, AsOf: v.AsOf(), Before: s.useful(v.Snapshot, v.Cluster, "", now), After: s.useful(after, v.Cluster, "", now),
+		Cluster: v.Cluster, AsOf: v.AsOf(), Before: s.useful(v.Snapshot.View(), now), After: s.useful(after.View(), now),
 		Affects: append([]string{}, affected...), DrainBy: drainedBy(after, drained, now),
 		Freshness: liveFreshness(s.advisor.feed.Sources(), []*live.View{v}, v.Cluster, now),
 	}
@@ -123,14 +123,6 @@ func drainedBy(snap *advise.Snapshot, drained []int32, now time.Time) *time.Time
 	}
 	t := time.Unix(last, 0).UTC()
 	return &t
-}
-
-// forbids says why an account may not use a cluster at all; nil where it may, and for whoever names none.
-func (a *advisor) forbids(tenant, cluster string) *advise.Refusal {
-	if tenant == "" {
-		return nil
-	}
-	return a.cfg.Tenants.Refuse(tenant, cluster)
 }
 
 type fragmentationParam struct {
@@ -175,19 +167,19 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 	}
 	var used []*live.View
 	for name, v := range s.advisor.feed.Clusters(in.Cluster) {
-		if s.advisor.forbids(in.Tenant, name) != nil {
+		if s.advisor.cfg.Tenants.Hides(in.Tenant, name) != nil {
 			continue
 		}
 		used = append(used, v)
 		if at := v.AsOf(); at.Before(out.AsOf) {
 			out.AsOf = at
 		}
-		c := ClusterFragmentation{Cluster: name, UsefulNow: s.useful(v.Snapshot, name, in.Tenant, now), Domains: len(v.Snapshot.Topology.Domains), Probed: v.Snapshot.Probed(), Estimates: 1}
+		view := s.advisor.cfg.ViewFor(v.Snapshot, name, in.Tenant)
+		c := ClusterFragmentation{Cluster: name, UsefulNow: s.useful(view, now), Domains: len(v.Snapshot.Topology.Domains), Probed: v.Snapshot.Probed(), Estimates: 1}
 		if age, known := v.Age(now); known {
 			seconds := age.Seconds()
 			c.AgeS = &seconds
 		}
-		view := s.advisor.cfg.ViewFor(v.Snapshot, name, in.Tenant)
 		c.Entropy = advise.Entropy(view.Free)
 		if v.Snapshot.Held > 0 {
 			c.Estimates = float64(v.Snapshot.Estimated) / float64(v.Snapshot.Held)
@@ -197,7 +189,7 @@ func (s *Server) fragmentation(ctx context.Context, in *fragmentationParam) (*Fr
 	if len(out.Clusters) == 0 && in.Cluster != "" {
 		_, refusal := s.advisor.view(in.Cluster)
 		if refusal == nil {
-			refusal = s.advisor.forbids(in.Tenant, in.Cluster)
+			refusal = s.advisor.cfg.Tenants.Hides(in.Tenant, in.Cluster)
 		}
 		return nil, noAdvice(refusal)
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -187,7 +188,7 @@ func (m *model) startOf(pods []*pod, admitted *condition) int64 {
 
 // waiting says of a record why its job waits, and where it will run as far as that is decided.
 func (m *model) waiting(rec *event.Placement, w *workloadFacts, pods []*pod) {
-	rec.State, rec.PendingReason = event.State_PENDING, first(w.reason(), waitsFor(pods))
+	rec.State, rec.PendingReason = event.State_PENDING, cmp.Or(w.reason(), waitsFor(pods))
 	for _, host := range w.hosts {
 		rec.PlannedNodes = append(rec.PlannedNodes, m.nodeOfHost(host))
 	}

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,12 +39,12 @@ const (
 )
 
 func newClient(cfg *Config) (*client, error) {
-	api := first(cfg.API, inCluster)
+	api := cmp.Or(cfg.API, inCluster)
 	scheme := runtime.NewScheme()
 	v1 := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(scheme, v1)
 	config := &rest.Config{
-		Host: strings.TrimSuffix(api, "/"), BearerTokenFile: first(cfg.TokenFile, inPod+"token"), UserAgent: "spillway",
+		Host: strings.TrimSuffix(api, "/"), BearerTokenFile: cmp.Or(cfg.TokenFile, inPod+"token"), UserAgent: "spillway",
 		QPS:            -1, // the server's own limits are those that count
 		WarningHandler: rest.NoWarnings{},
 		ContentConfig: rest.ContentConfig{
@@ -51,7 +52,7 @@ func newClient(cfg *Config) (*client, error) {
 		},
 	}
 	if strings.HasPrefix(api, "https:") {
-		config.CAFile = first(cfg.CAFile, inPod+"ca.crt")
+		config.CAFile = cmp.Or(cfg.CAFile, inPod+"ca.crt")
 	}
 	c, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {

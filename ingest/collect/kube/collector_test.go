@@ -60,7 +60,7 @@ func TestConformance(t *testing.T) {
 // placed says whether a job was last told in a state.
 func placed(records []event.Record, job string, state event.State) bool {
 	var last *event.Placement
-	for _, p := range placements(records) {
+	for _, p := range collecttest.Placements(records) {
 		if p.JobId == job {
 			last = p
 		}
@@ -129,7 +129,7 @@ func TestAWatchThatIsCutGoesOn(t *testing.T) {
 	s.bookmark()
 	marked := 0
 	s.set(func() { marked = s.version })
-	told := len(placements(out.Records()))
+	told := len(collecttest.Placements(out.Records()))
 	lists := s.questions("sendInitialEvents")
 	s.cutWatches()
 	testenv.Until(t, "every kind goes on from the bookmark", func() (all bool) {
@@ -149,7 +149,7 @@ func TestAWatchThatIsCutGoesOn(t *testing.T) {
 	if n := s.questions("sendInitialEvents"); n != lists {
 		t.Errorf("all was listed again: %d times after %d", n, lists)
 	}
-	if n := len(placements(out.Records())); n != told+1 {
+	if n := len(collecttest.Placements(out.Records())); n != told+1 {
 		t.Errorf("%d placements where %d were known and one changed", n, told)
 	}
 }
@@ -176,7 +176,7 @@ func TestAServerThatForgot(t *testing.T) {
 		return placed(r, "ns/c", event.State_RUNNING) && placed(r, "ns/a", event.State_VANISHED)
 	})
 	out.Wait(t, "a good report", good)
-	for _, p := range placements(out.Records()) {
+	for _, p := range collecttest.Placements(out.Records()) {
 		if p.JobId == "ns/a" && p.State == event.State_VANISHED && (p.EndEarliestMs == nil || *p.EndEarliestMs > *p.EndMs) {
 			t.Errorf("it ended %v..%v", p.EndEarliestMs, p.EndMs)
 		}

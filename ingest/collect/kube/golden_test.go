@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-io/spillway/ingest/collect/collecttest"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -19,7 +20,7 @@ func TestRecordsOfARecordedServer(t *testing.T) {
 		"watch": {"watch-pods.ndjson.gz", "watch-workloads.ndjson.gz", "watch-computedomains.ndjson.gz"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			golden(t, name+".golden", lines(t, replayed(t, files...)))
+			collecttest.Golden(t, name+".golden", collecttest.Lines(t, replayed(t, files...)))
 		})
 	}
 }
@@ -168,7 +169,7 @@ func TestTheStreamsSayWhatTheListsSay(t *testing.T) {
 		t.Errorf("where jobs run (-lists +streams):\n%s", diff)
 	}
 	var last *event.Placement
-	for _, p := range placements(records) {
+	for _, p := range collecttest.Placements(records) {
 		if p.JobId == "team-pretrain/llm-pretrain" {
 			last = p
 		}

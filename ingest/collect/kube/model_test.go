@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-io/spillway/ingest/collect/collecttest"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -349,7 +350,7 @@ func TestAWorkload(t *testing.T) {
 		Placements: []*event.NodePlacement{{Node: "n1", Gpus: new(uint32(4)), Pods: []string{"ns/a"}}},
 		Source:     SourcePods, ObservedAtMs: at(12).UnixMilli(), Revision: event.Revision(at(12)),
 	}
-	if diff := cmp.Diff(lines(t, []event.Record{want}), lines(t, []event.Record{p})); diff != "" {
+	if diff := cmp.Diff(collecttest.Lines(t, []event.Record{want}), collecttest.Lines(t, []event.Record{p})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	// Deleted while it runs: it runs on until its pods have ended.
@@ -520,7 +521,7 @@ func TestWhatHasNotChangedIsToldAgain(t *testing.T) {
 	b := w.m.propose(at(70))
 	b.commit()
 	if len(b.records) != 9 { // four nodes, their places, and the pod
-		t.Errorf("%d records: %s", len(b.records), lines(t, b.records))
+		t.Errorf("%d records: %s", len(b.records), collecttest.Lines(t, b.records))
 	}
 }
 

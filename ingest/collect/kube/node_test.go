@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-io/spillway/ingest/collect/collecttest"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -212,7 +213,7 @@ func TestWhatIsAskedOfTheTopology(t *testing.T) {
 			w := newWorld(t, func(c *Config) { c.Levels["acme.example/cab"] = "rack" })
 			w.put(5, kindPods, strings.Replace(podOf("p", `,"annotations":{`+c.annotations+`}`, "n1", 5, running()), `"spec":{`, `"spec":{`+c.spec, 1))
 			got := "not known"
-			for _, p := range placements(w.records(5)) {
+			for _, p := range collecttest.Placements(w.records(5)) {
 				if in := p.Intent; in != nil {
 					got = strings.TrimSpace(in.Mode.String() + " " + in.Level)
 					if in.SegmentNodes != nil {

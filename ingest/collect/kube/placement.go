@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -139,7 +140,7 @@ func (m *model) record(r *run, pods []*pod) *event.Placement {
 		p := pods[0]
 		of, priority = p.Labels, p.pod.priority
 		rec.User, rec.Qos = p.Namespace, p.pod.class
-		rec.Queue = first(of[labelLocalQueue], of[labelQueue])
+		rec.Queue = cmp.Or(of[labelLocalQueue], of[labelQueue])
 		rec.Account = of[labelClusterQueue]
 	}
 	if r.workload == nil {
@@ -147,7 +148,7 @@ func (m *model) record(r *run, pods []*pod) *event.Placement {
 	} else {
 		o, w := r.workload, r.workload.workload
 		rec.Name, rec.User = jobName(o), o.Namespace
-		rec.Queue, rec.Account, rec.Qos = first(w.queue, rec.Queue), first(w.clusterQueue, rec.Account), first(w.class, rec.Qos)
+		rec.Queue, rec.Account, rec.Qos = cmp.Or(w.queue, rec.Queue), cmp.Or(w.clusterQueue, rec.Account), cmp.Or(w.class, rec.Qos)
 		rec.StateRaw, rec.SubmitMs = w.words(), event.Millis(o.Created)
 		if w.priority != nil {
 			priority = w.priority

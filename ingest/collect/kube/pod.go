@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -270,13 +271,13 @@ func (m *model) groupOf(o *object) group {
 	l := o.Labels
 	switch {
 	case l[labelJobSetUID] != "":
-		return group{key: "jobset " + l[labelJobSetUID], name: first(l[labelJobSetName], l[labelJobSetUID]), uid: l[labelJobSetUID]}
+		return group{key: "jobset " + l[labelJobSetUID], name: cmp.Or(l[labelJobSetName], l[labelJobSetUID]), uid: l[labelJobSetUID]}
 	case l[labelLWSName] != "":
 		name := l[labelLWSName] + "-" + l[labelLWSGroup]
-		return group{key: "lws " + ns + first(l[labelLWSKey], name), name: name, uid: l[labelLWSKey]}
-	case first(l[labelJobUID], l[labelOldJobUID]) != "":
-		uid := first(l[labelJobUID], l[labelOldJobUID])
-		return group{key: "job " + uid, name: first(l[labelJobName], l[labelOldJobName], o.Name), uid: uid}
+		return group{key: "lws " + ns + cmp.Or(l[labelLWSKey], name), name: name, uid: l[labelLWSKey]}
+	case cmp.Or(l[labelJobUID], l[labelOldJobUID]) != "":
+		uid := cmp.Or(l[labelJobUID], l[labelOldJobUID])
+		return group{key: "job " + uid, name: cmp.Or(l[labelJobName], l[labelOldJobName], o.Name), uid: uid}
 	case c != nil && c.Kind != "ReplicaSet" && c.Kind != "ReplicationController" && c.Kind != "DaemonSet" && c.Kind != "Node":
 		return group{key: "owner " + c.UID, name: c.Name, uid: c.UID}
 	}
@@ -285,7 +286,7 @@ func (m *model) groupOf(o *object) group {
 
 // workloadOf is the Workload that a pod is part of, "" for none.
 func (m *model) workloadOf(o *object, c *owner) string {
-	if name := first(o.Annotations[labelWorkload], o.Labels[labelWorkload]); name != "" {
+	if name := cmp.Or(o.Annotations[labelWorkload], o.Labels[labelWorkload]); name != "" {
 		return o.Namespace + "/" + name
 	}
 	uids := []string{o.UID, o.Labels[labelJobSetUID], o.Labels[labelJobUID], o.Labels[labelOldJobUID]}
@@ -295,15 +296,6 @@ func (m *model) workloadOf(o *object, c *owner) string {
 	for _, uid := range uids {
 		if name := m.owned[uid]; uid != "" && name != "" {
 			return name
-		}
-	}
-	return ""
-}
-
-func first(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
 		}
 	}
 	return ""

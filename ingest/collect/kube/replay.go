@@ -40,9 +40,6 @@ type ReplayOptions struct {
 	Log    *slog.Logger // nil = nobody is told what is left out
 }
 
-// epoch is since when replay declares nodes and their places: a recording says what the cluster was, and jobs in it are older.
-var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // Recognize reports whether a file is a list of an API server or of kubectl, or a recorded watch, by its content. The error is
 // about reading the file.
 func Recognize(path string) (bool, error) {
@@ -122,7 +119,7 @@ func ReplayFiles(ctx context.Context, paths []string, opts ReplayOptions, out co
 	}
 	left := map[string]int{}
 	m := newModel(&cfg, opts.Log, func(reason string, facts int) { left[reason] += facts })
-	m.declared = event.Millis(epoch)
+	m.declared = event.Millis(collect.RecordedSince)
 	r := replay{decoder: newDecoder(&cfg), log: opts.Log}
 	for _, path := range paths {
 		if err := r.read(path); err != nil {

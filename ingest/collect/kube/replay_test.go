@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-io/spillway/ingest/collect/collecttest"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -82,14 +83,14 @@ func TestAListOfKubectl(t *testing.T) {
 	if diff := cmp.Diff(want.jobs, got.jobs); diff != "" {
 		t.Errorf("-server +kubectl:\n%s", diff)
 	}
-	if at := placements(out.records)[0].ObservedAtMs; at != 1795962720000 {
+	if at := collecttest.Placements(out.records)[0].ObservedAtMs; at != 1795962720000 {
 		t.Errorf("the time in the name of the file is %d", at)
 	}
 }
 
 func TestAReplayIsTheSameEachTime(t *testing.T) {
 	files := append(moment("s1"), "watch-pods.ndjson.gz", "watch-workloads.ndjson.gz", "watch-computedomains.ndjson.gz")
-	if diff := cmp.Diff(lines(t, replayed(t, files...)), lines(t, replayed(t, files...))); diff != "" {
+	if diff := cmp.Diff(collecttest.Lines(t, replayed(t, files...)), collecttest.Lines(t, replayed(t, files...))); diff != "" {
 		t.Errorf("-first +second:\n%s", diff)
 	}
 }
@@ -138,7 +139,7 @@ func TestARecordingOfACutWatch(t *testing.T) {
 	if err := ReplayFiles(t.Context(), []string{path}, ReplayOptions{Config: testConfig()}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if p := placements(out.records); len(p) != 1 || p[0].State != event.State_RUNNING {
+	if p := collecttest.Placements(out.records); len(p) != 1 || p[0].State != event.State_RUNNING {
 		t.Errorf("%v", p)
 	}
 }

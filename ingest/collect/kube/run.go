@@ -191,7 +191,7 @@ func (r *run) attemptOf(pods []*pod) string {
 			made = p.Created
 		}
 	}
-	return first(r.uid, r.key) + "@" + strconv.FormatInt(made.Unix(), 10)
+	return cmp.Or(r.uid, r.key) + "@" + strconv.FormatInt(made.Unix(), 10)
 }
 
 // waitsFor is why pods are not bound, as far as one says it.

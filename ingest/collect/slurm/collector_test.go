@@ -34,7 +34,7 @@ func runCollector(t *testing.T, c *Collector, out collect.Emitter) (stop func())
 
 // hasRun says whether a record of a job in a state came by one way.
 func hasRun(records []event.Record, job string, state event.State, source string) bool {
-	for _, p := range placements(records) {
+	for _, p := range collecttest.Placements(records) {
 		if p.JobId == job && p.State == state && p.Source == source {
 			return true
 		}

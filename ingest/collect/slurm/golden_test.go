@@ -3,6 +3,8 @@ package slurm
 import (
 	"strings"
 	"testing"
+
+	"github.com/spillway-io/spillway/ingest/collect/collecttest"
 )
 
 // Each recorded document alone, through the replay: what its jobs and nodes become.
@@ -16,7 +18,7 @@ func TestRecordsOfRecordedDocuments(t *testing.T) {
 	} {
 		base := name[strings.LastIndex(name, "/")+1:]
 		t.Run(base, func(t *testing.T) {
-			golden(t, strings.TrimSuffix(strings.TrimSuffix(base, ".jsonl"), ".json")+".golden", lines(t, replayed(t, name)))
+			collecttest.Golden(t, strings.TrimSuffix(strings.TrimSuffix(base, ".jsonl"), ".json")+".golden", collecttest.Lines(t, replayed(t, name)))
 		})
 	}
 }

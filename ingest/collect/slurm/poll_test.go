@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-io/spillway/ingest/collect/collecttest"
 	"github.com/spillway-io/spillway/ingest/collect/slurm/slurmjson"
 	"github.com/spillway-io/spillway/schemas/event"
 )
@@ -443,7 +444,7 @@ func TestAccountingOfManyRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := map[bool]int{} // by whether it ended
-		for _, p := range placements(records) {
+		for _, p := range collecttest.Placements(records) {
 			got[p.State.Ended()]++
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

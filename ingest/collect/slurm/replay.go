@@ -44,9 +44,6 @@ type ReplayOptions struct {
 	Log    *slog.Logger // nil = slog.Default
 }
 
-// epoch is since when replay declares nodes valid: a recording says what the cluster was, and jobs in it are older than it.
-var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // Recognize tells by content what a file holds; KindOther when it is nothing of this collector. The error is about
 // reading the file, not about what it holds.
 func Recognize(path string) (Kind, error) {
@@ -130,7 +127,7 @@ type replay struct {
 	nodes      *NodePoller
 	startTopic string
 	last       time.Time       // newest observation
-	valid      map[string]bool // nodes declared since the epoch
+	valid      map[string]bool // nodes declared since the collect.RecordedSince
 	left       map[string]int  // facts that could not be used, by reason
 }
 
@@ -237,7 +234,7 @@ func (r *replay) file(ctx context.Context, f recorded) error {
 		for _, rec := range records {
 			if n := rec.(*event.Node); !r.valid[n.Node] {
 				r.valid[n.Node] = true
-				n.ValidFromMs = event.Millis(epoch)
+				n.ValidFromMs = event.Millis(collect.RecordedSince)
 			}
 		}
 	default:

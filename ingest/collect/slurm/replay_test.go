@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/ingest/collect/collecttest"
 	"github.com/spillway-io/spillway/schemas/event"
 )
 
@@ -59,7 +61,7 @@ func TestFilesAreRecognizedByContent(t *testing.T) {
 
 func TestTheTimeOfAFile(t *testing.T) {
 	named := put(t, "squeue-20261129T142633Z.json", document(t, samples+"squeue.json"))
-	first := func(path string) int64 { return placements(replayed(t, path))[0].ObservedAtMs / 1000 }
+	first := func(path string) int64 { return collecttest.Placements(replayed(t, path))[0].ObservedAtMs / 1000 }
 	if got := first(named); got != 1795962393 {
 		t.Errorf("by its name: %d", got)
 	}
@@ -87,7 +89,7 @@ func TestReplayDeclaresNodesSinceEver(t *testing.T) {
 		n, ok := r.(*event.Node)
 		switch {
 		case !ok:
-		case n.ValidFromMs != nil && *n.ValidFromMs == epoch.UnixMilli():
+		case n.ValidFromMs != nil && *n.ValidFromMs == collect.RecordedSince.UnixMilli():
 			declared++
 		default:
 			changed++
@@ -99,13 +101,13 @@ func TestReplayDeclaresNodesSinceEver(t *testing.T) {
 }
 
 func TestALoneDocumentEndsNothing(t *testing.T) {
-	for _, r := range placements(replayed(t, samples+"squeue.json")) {
+	for _, r := range collecttest.Placements(replayed(t, samples+"squeue.json")) {
 		if r.State.Ended() {
 			t.Errorf("ended: %v", r)
 		}
 	}
 	// An empty one neither, and it is no error: the cluster was idle.
-	if records, err := replayErr(t, put(t, "squeue-20261129T142633Z.json", []byte(`{"jobs":[],"meta":{"slurm":{"cluster":"nvl"}}}`))); err != nil || len(placements(records)) > 0 {
+	if records, err := replayErr(t, put(t, "squeue-20261129T142633Z.json", []byte(`{"jobs":[],"meta":{"slurm":{"cluster":"nvl"}}}`))); err != nil || len(collecttest.Placements(records)) > 0 {
 		t.Errorf("%v, %v", records, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-io/spillway/ingest/collect"
+	"github.com/spillway-io/spillway/ingest/collect/collecttest"
 	"github.com/spillway-io/spillway/ingest/collect/slurm/hostlist"
 	"github.com/spillway-io/spillway/ingest/collect/slurm/slurmjson"
 	"github.com/spillway-io/spillway/schemas/event"
@@ -127,7 +128,7 @@ func ranges(index []uint32) string {
 type fleet map[string]*event.Placement
 
 func (f fleet) apply(records []event.Record) {
-	for _, p := range placements(records) {
+	for _, p := range collecttest.Placements(records) {
 		f[p.JobId+"/"+p.Component+"/"+p.RunId] = p
 	}
 }
@@ -271,7 +272,7 @@ func TestRunEndsAsAccountingSays(t *testing.T) {
 				start, end int64
 			}
 			want := map[string]end{}
-			for _, p := range placements(replayed(t, "testdata/run1/sacct.json.gz")) {
+			for _, p := range collecttest.Placements(replayed(t, "testdata/run1/sacct.json.gz")) {
 				want[p.JobId+"/"+p.RunId] = end{p.State, p.GetStartMs(), p.GetEndMs()}
 			}
 			if len(want) != 79 {
@@ -279,7 +280,7 @@ func TestRunEndsAsAccountingSays(t *testing.T) {
 			}
 			got := map[string]end{}
 			exact := map[string]bool{}
-			for _, p := range placements(replayed(t, append(slices.Clone(extra), paths...)...)) {
+			for _, p := range collecttest.Placements(replayed(t, append(slices.Clone(extra), paths...)...)) {
 				key := p.JobId + "/" + p.RunId
 				if !p.State.Ended() {
 					continue
@@ -323,7 +324,7 @@ func TestRunEndsAsAccountingSays(t *testing.T) {
 
 func TestRequeuedJobHasTwoRuns(t *testing.T) {
 	runs := map[string][]string{}
-	for _, p := range placements(replayed(t, append(run1Polls(t), "testdata/run1/sacct.json.gz")...)) {
+	for _, p := range collecttest.Placements(replayed(t, append(run1Polls(t), "testdata/run1/sacct.json.gz")...)) {
 		if p.JobId != "245" {
 			continue
 		}
@@ -351,7 +352,7 @@ func TestRequeuedJobHasTwoRuns(t *testing.T) {
 
 func TestCompletingRunKeepsItsNodesAndSaysWhichAreFree(t *testing.T) {
 	var got []string
-	for _, p := range placements(replayed(t, run1Polls(t)...)) {
+	for _, p := range collecttest.Placements(replayed(t, run1Polls(t)...)) {
 		if p.JobId != "246" || p.State == event.State_PENDING {
 			continue
 		}

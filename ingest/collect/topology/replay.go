@@ -27,9 +27,6 @@ type ReplayOptions struct {
 	Log *slog.Logger
 }
 
-// replayFrom is before anything that can be replayed: the first moment the contract takes.
-var replayFrom = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // Recognize reports whether a file is one that ReplayFiles reads, by its content. A node listing of Slurm is, though
 // more than its topology may be of interest.
 func Recognize(path string) (bool, error) {
@@ -59,7 +56,7 @@ func ReplayFiles(ctx context.Context, paths []string, opts ReplayOptions, out co
 		return fmt.Errorf("replay topology: no cluster named; a topology does not tell whose it is")
 	}
 	if opts.ValidFrom.IsZero() {
-		opts.ValidFrom = replayFrom
+		opts.ValidFrom = collect.RecordedSince
 	}
 	if opts.Choice.DomainLevel == "" {
 		opts.Choice.DomainLevel = event.LevelBlock
